@@ -26,8 +26,8 @@ def ban_words(logits_RV: Tensor, before_RN: Tensor, words_RWN: Tensor) -> None:
     a shorter one, which matches anything, and throughout a spare one.
     """
     first_RWN, last_RW = words_RWN[..., :-1], words_RWN[..., -1]
-    stands_RW = ((first_RWN == before_RN.unsqueeze(1)) | (first_RWN < 0)).all(2) & (last_RW >= 0)
-    added_RW = torch.zeros(last_RW.shape, device=last_RW.device).masked_fill_(stands_RW, -math.inf)
+    matches_RW = ((first_RWN == before_RN.unsqueeze(1)) | (first_RWN < 0)).all(2) & (last_RW >= 0)
+    added_RW = torch.zeros(last_RW.shape, device=last_RW.device).masked_fill_(matches_RW, -math.inf)
     logits_RV.scatter_add_(1, last_RW.clamp(min=0), added_RW)
 
 
@@ -69,11 +69,11 @@ def penalize(
 
     `prompt_BV`, `output_BQV`: counts.
     """
-    said_BQV = output_BQV > 0
+    is_output_BQV = output_BQV > 0
     repetition_B11, frequency_B11, presence_B11 = (x.view(-1, 1, 1) for x in (repetition_B, frequency_B, presence_B))
     factor_BQV = torch.where(logits_BQV > 0, 1 / repetition_B11, repetition_B11)
-    logits_BQV.mul_(torch.where(said_BQV | (prompt_BV > 0).unsqueeze(1), factor_BQV, 1.0))
-    logits_BQV.sub_(frequency_B11 * output_BQV).sub_(presence_B11 * said_BQV)
+    logits_BQV.mul_(torch.where(is_output_BQV | (prompt_BV > 0).unsqueeze(1), factor_BQV, 1.0))
+    logits_BQV.sub_(frequency_B11 * output_BQV).sub_(presence_B11 * is_output_BQV)
 
 
 def filter_min_p(logits_RV: Tensor, temperature_R: Tensor, min_p_R: Tensor) -> None:

@@ -79,9 +79,9 @@ def uniform_from_words(words: Tensor) -> Tensor:
 @triton.jit
 def philox_uniform_block(seed, position, purpose, quad):
     """Four fp32 blocks of uniform numbers for int32 `quad`, bit for bit those of `uniform`."""
-    nought = quad * 0
-    counter_1 = nought + position.to(tl.int32)
-    w0, w1, w2, w3 = tl.philox(seed, quad, counter_1, nought + purpose, nought, 10)
+    zeros = quad * 0
+    counter_1 = zeros + position.to(tl.int32)
+    w0, w1, w2, w3 = tl.philox(seed, quad, counter_1, zeros + purpose, zeros, 10)
     return _to_uniform(w0), _to_uniform(w1), _to_uniform(w2), _to_uniform(w3)
 
 

@@ -58,7 +58,7 @@ def _lengths(most: int) -> list[int]:
 def _joined(others: Sequence[Exchange], last: Exchange, length: int, tokenizer: Tokenizer) -> tuple[int, ...]:
     """As many of the others as fit, then the last question; empty if that does not fit."""
     before: list[dict[str, str]] = []
-    room = length - len(_asked(before, last, tokenizer))
+    room = length - len(_conversation_ids(before, last, tokenizer))
     if room < 0:
         return ()
     for other in others:
@@ -68,11 +68,11 @@ def _joined(others: Sequence[Exchange], last: Exchange, length: int, tokenizer: 
             if room < length // 8:
                 break
             continue
-        ids = _asked([*before, *pair], last, tokenizer)
+        ids = _conversation_ids([*before, *pair], last, tokenizer)
         if len(ids) <= length:
             before, room = [*before, *pair], length - len(ids)
-    return tuple(_asked(before, last, tokenizer))
+    return tuple(_conversation_ids(before, last, tokenizer))
 
 
-def _asked(before: Sequence[dict[str, str]], last: Exchange, tokenizer: Tokenizer) -> list[int]:
+def _conversation_ids(before: Sequence[dict[str, str]], last: Exchange, tokenizer: Tokenizer) -> list[int]:
     return tokenizer.apply_chat_template([*before, {"role": "user", "content": last.question}])

@@ -94,22 +94,22 @@ class ChildDeployment:
 
     def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
         tokenizer = self._model.tokenizer
-        assert tokenizer is not None or not any(asked.stop for asked in requests), "stop strings need a tokenizer"
-        asked_by_id = {asked.id: asked for asked in requests}
+        assert tokenizer is not None or not any(prompt.stop for prompt in requests), "stop strings need a tokenizer"
+        prompts_by_id = {prompt.id: prompt for prompt in requests}
         texts: dict[int, str | None] = {}
         for row in self._serve(requests, [0.0] * len(requests), self.batch_size, sink):
-            asked, cut = asked_by_id[row.request_id], self._cut(asked_by_id[row.request_id], row)
+            prompt, cut = prompts_by_id[row.request_id], self._cut(prompts_by_id[row.request_id], row)
             sink.request(cut)
             kept = list(cut.output_token_ids or ())
-            texts[row.request_id] = cut_at_stop(tokenizer.decode(kept), asked.stop) if tokenizer else None
+            texts[row.request_id] = cut_at_stop(tokenizer.decode(kept), prompt.stop) if tokenizer else None
         return texts
 
-    def _cut(self, asked: PromptRequest, row: RequestRow) -> RequestRow:
+    def _cut(self, prompt: PromptRequest, row: RequestRow) -> RequestRow:
         """Removes what follows a stop string."""
         tokenizer, output_ids = self._model.tokenizer, list(row.output_token_ids or ())
-        if not asked.stop or tokenizer is None:
+        if not prompt.stop or tokenizer is None:
             return row
-        kept = cut_tokens(output_ids, asked.stop, tokenizer.decode, asked.sampling.min_tokens)
+        kept = cut_tokens(output_ids, prompt.stop, tokenizer.decode, prompt.sampling.min_tokens)
         reason = "stop" if len(kept) < len(output_ids) else row.finish_reason
         return row._replace(output_token_ids=kept, num_output_tokens=len(kept), finish_reason=reason)
 
@@ -126,12 +126,12 @@ class ChildDeployment:
             "tool": tracer.tool,
             "path": None if tracer.path is None else str(tracer.path),
         }
-        told = self._child.ask(command, "traced")
+        reply = self._child.ask(command, "traced")
         return Traced(
             rounds=SteadyRounds(
                 batch_size=len(requests),
-                round_ns=tuple(told["round_ns"]),
-                unprofiled_ns=tuple(told["unprofiled_ns"]),
+                round_ns=tuple(reply["round_ns"]),
+                unprofiled_ns=tuple(reply["unprofiled_ns"]),
                 syncs_per_round=None,
                 syncs={},
                 host_phases_ns={},
@@ -140,16 +140,16 @@ class ChildDeployment:
             num_drafts=self._num_drafts,
             claimed_parts={},
             node_maps=(),
-            notes=tuple(told["notes"]),
+            notes=tuple(reply["notes"]),
         )
 
     def _unending(self, load: Load, num_rounds: int) -> list[PromptRequest]:
         """As many requests as the concurrency, from the prompts that leave room for all rounds, cycling if there are
         few."""
         size = min(load.max_concurrency, self._batch_size)
-        asked = [load.request(index) for index in range(len(load))]
+        prompts = [load.request(index) for index in range(len(load))]
         room = (1 + self._num_drafts) * (2 * num_rounds + SETTLING + size + 2)
-        fitting = [each for each in asked if len(each.prompt_ids) + room <= self._max_model_len]
+        fitting = [each for each in prompts if len(each.prompt_ids) + room <= self._max_model_len]
         if not fitting:
             raise ValueError(
                 f"rounds: {num_rounds} is not allowed; with as many rounds before them they may add {room} tokens to a "
@@ -172,14 +172,14 @@ class ChildDeployment:
     def _short_answers(self, load: Load, number: int) -> Iterator[float]:
         """Durations in seconds of steps without prompts."""
         first = number * load.max_concurrency
-        asked = [load.request(index % len(load)) for index in range(first, first + load.max_concurrency)]
+        prompts = [load.request(index % len(load)) for index in range(first, first + load.max_concurrency)]
         short = [
             replace(
                 request,
                 id=position,
                 sampling=request.sampling.at_most(_WARM_UP_TOKENS),
             )
-            for position, request in enumerate(asked)
+            for position, request in enumerate(prompts)
         ]
         command = self._command(short, [0.0] * len(short), load.max_concurrency)
         for message in self._child.asking(command, "served"):
@@ -204,8 +204,8 @@ class ChildDeployment:
                 sink.add_counters(counter_rows(served["counters"]))
 
     def _command(self, requests: Sequence[PromptRequest], arrival_s: Sequence[float], max_concurrency: int) -> Command:
-        asked = self._wired(requests, arrival_s, ignore_eos=self._ignore_eos)
-        return {"do": "serve", "max_concurrency": max_concurrency, "requests": asked}
+        prompts = self._wired(requests, arrival_s, ignore_eos=self._ignore_eos)
+        return {"do": "serve", "max_concurrency": max_concurrency, "requests": prompts}
 
     @staticmethod
     def _wired(requests: Sequence[PromptRequest], arrival_s: Sequence[float], *, ignore_eos: bool) -> list[Request]:

@@ -169,9 +169,9 @@ def _write(output: int, messages: queue.SimpleQueue[Mapping[str, object] | None]
 
 
 def _kind(handler: Handler, error: BaseException) -> str:
-    told = handler.kind_of(error)
-    if told is not None:
-        return told
+    kind = handler.kind_of(error)
+    if kind is not None:
+        return kind
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
         return "memory"
     return "input" if isinstance(error, ValueError) else "engine"

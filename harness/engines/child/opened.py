@@ -22,14 +22,14 @@ class Opened:
     notes: tuple[str, ...]
 
     @staticmethod
-    def of(told: Facts) -> Opened:
+    def of(facts: Facts) -> Opened:
         return Opened(
-            version=told["version"],
-            graph_mode=told["graph_mode"],
-            backend=told["backend"],
-            hardware=told["hardware"],
-            config=told["config"],
-            notes=tuple(told["notes"]),
+            version=facts["version"],
+            graph_mode=facts["graph_mode"],
+            backend=facts["backend"],
+            hardware=facts["hardware"],
+            config=facts["config"],
+            notes=tuple(facts["notes"]),
         )
 
     @property

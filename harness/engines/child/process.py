@@ -58,14 +58,14 @@ class ChildProcess:
         """What the engine reports about itself once it is up, after `begin`. Raises as `asking` does; NotReadyError
         after `limit_s`."""
 
-        def gives_up() -> bool:
+        def is_overdue() -> bool:
             waiting.look("nothing in its log")
             if waiting.elapsed_s < limit_s:
                 return False
             self._process.stop()
             raise NotReadyError(self._with_log(f"the engine {NotReadyError.SAID} {limit_s:g} s: {self._last_words()}"))
 
-        return [message["opened"] for message in self._answers("opened", gives_up) if "opened" in message][-1]
+        return [message["opened"] for message in self._answers("opened", is_overdue) if "opened" in message][-1]
 
     def ask(self, command: Command, answer: str, is_cancelled: Callable[[], bool] = never) -> Any:
         """Sends a command and returns its single answer. Raises as `asking` does."""
@@ -81,15 +81,15 @@ class ChildProcess:
         yield from self._answers(last, is_cancelled)
 
     def _answers(self, last: str, is_cancelled: Callable[[], bool]) -> Iterator[Message]:
-        is_told = False
+        is_cancel_sent = False
         while True:
-            if not is_told and is_cancelled():
+            if not is_cancel_sent and is_cancelled():
                 self._send({"do": "cancel"})
-                is_told = True
+                is_cancel_sent = True
             if (message := self._receive()) is None:
                 continue
             if error := message.get("error"):
-                raise self._told(error)
+                raise self._exception(error)
             yield message
             if last in message:
                 return
@@ -128,7 +128,7 @@ class ChildProcess:
         message: Message = json.loads(self._lines.popleft())
         return message
 
-    def _told(self, error: Mapping[str, str]) -> Exception:
+    def _exception(self, error: Mapping[str, str]) -> Exception:
         if error["kind"] == "input":
             return ValueError(error["text"])
         where = "out of memory: " if error["kind"] == "memory" else ""

@@ -81,8 +81,8 @@ def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> Resolve
         raise ValueError(f"{unused[0]}: {engine[unused[0]]!r} has no effect on our own engine; drop it")
     parts = {key.removeprefix("graph_"): engine[key] for key in GRAPH_PART_KEYS if key in engine}
     switches = {key: engine[key] for key in ALLOWED if key in engine}
-    asked = replace(unasked(strategy, device), graph_parts=parts, status_lag=int(lag) if lag is not None else None)
-    choices = resolve(replace(asked, **switches))  # type: ignore[arg-type]
+    requested = replace(unasked(strategy, device), graph_parts=parts, status_lag=int(lag) if lag is not None else None)
+    choices = resolve(replace(requested, **switches))  # type: ignore[arg-type]
     # Without drafts there is nothing to force: a global --acceptance leaves the baseline real.
     acceptance = parse_acceptance(acceptance_text, strategy.depth)
     notes = ["drawn drafts (sampled tokens are no-spec's in distribution only)"] if strategy.samples_drafts else []
@@ -91,7 +91,7 @@ def resolve_arm(arm: ArmConfig, device: str, synthetic_weights: bool) -> Resolve
 
 
 def _notes(
-    asked: dict[str, str], choices: Choices, acceptance: Forced | None, synthetic_weights: bool
+    requested: dict[str, str], choices: Choices, acceptance: Forced | None, synthetic_weights: bool
 ) -> tuple[str, ...]:
     notes = []
     if acceptance:
@@ -100,9 +100,9 @@ def _notes(
         notes.append("synthetic weights")
     chosen = choices.described()
     for name in ("graph", "sync", "attention"):
-        if asked.get(name) == "auto":
+        if requested.get(name) == "auto":
             notes.append(f"{name}=auto chose {chosen[name]}")
-    if chosen["graph"] != choices.default_graph and asked.get("graph", "auto") == "auto":
+    if chosen["graph"] != choices.default_graph and requested.get("graph", "auto") == "auto":
         notes.append(f"graph={chosen['graph']} ({_why_not(choices)})")
     return tuple(notes)
 

@@ -133,10 +133,10 @@ class NativeDeployment:
     def _capture(self, load: Load) -> Mode:
         """What is captured already stays as it is. Of a grid of temperatures: each alone, and all in one batch."""
         firsts = {prompt.temperature: index for index, prompt in reversed(list(enumerate(load.prompts)))}
-        asked = [load.request(index).sampling for index in firsts.values()]
-        modes = dict.fromkeys([*(SamplingMode.of([one]) for one in asked), SamplingMode.of(asked)])
+        samplings = [load.request(index).sampling for index in firsts.values()]
+        modes = dict.fromkeys([*(SamplingMode.of([one]) for one in samplings), SamplingMode.of(samplings)])
         self.engine.launcher.capture(list(modes))
-        return SamplingMode.of(asked)
+        return SamplingMode.of(samplings)
 
     def _parts(self, batch_size: int, mode: Mode) -> list[str]:
         """The parts that a round has: without a drafter, there is no claim about one."""

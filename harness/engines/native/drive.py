@@ -16,8 +16,8 @@ from specbench.harness.store.rows import LogprobRow, PhaseRow, RequestRow
 from .stop_strings import Decode, StopStrings
 
 
-def native_request(asked: PromptRequest) -> Request:
-    return Request(asked.id, asked.prompt_ids, asked.sampling)
+def native_request(prompt: PromptRequest) -> Request:
+    return Request(prompt.id, prompt.prompt_ids, prompt.sampling)
 
 
 def request_row(request: Request, prompt_id: str) -> RequestRow:
@@ -45,8 +45,8 @@ def logprob_rows(request: Request, num_kept: int) -> list[LogprobRow]:
         "output": request.logprobs[:num_kept],
     }
     rows = []
-    for part, told in parts.items():
-        known = [one for one in told if one is not None]
+    for part, entries in parts.items():
+        known = [one for one in entries if one is not None]
         if known:
             ids = [token for one in known for token, _ in one.top]
             values = [value for one in known for _, value in one.top]

@@ -30,18 +30,18 @@ def generate(
     Raises the engine's ValueError for a prompt that does not fit.
     """
     assert not engine.has_work, "the engine is still busy"
-    assert decode is not None or not any(asked.stop for asked in requests), "stop strings need a tokenizer"
+    assert decode is not None or not any(prompt.stop for prompt in requests), "stop strings need a tokenizer"
     clear(engine)
-    asked_by_id = {asked.id: asked for asked in requests}
+    prompts_by_id = {prompt.id: prompt for prompt in requests}
     texts: dict[int, str | None] = {}
     try:
         for request in _finished(engine, requests, decode, sink):
-            asked = asked_by_id[request.id]
+            prompt = prompts_by_id[request.id]
             kept, least = request.output_ids, request.sampling.min_tokens
-            if decode and asked.stop:
-                kept = cut_tokens(request.output_ids, asked.stop, decode, least)
-            sink.request(_kept_row(request, asked, kept))
-            texts[request.id] = cut_at_stop(decode(kept), asked.stop, len(decode(kept[:least]))) if decode else None
+            if decode and prompt.stop:
+                kept = cut_tokens(request.output_ids, prompt.stop, decode, least)
+            sink.request(_kept_row(request, prompt, kept))
+            texts[request.id] = cut_at_stop(decode(kept), prompt.stop, len(decode(kept[:least]))) if decode else None
     finally:
         sink.add_steps(engine.log.take())
     return texts
@@ -50,14 +50,14 @@ def generate(
 def _finished(
     engine: Engine, requests: Sequence[PromptRequest], decode: Decode | None, sink: RowSink
 ) -> Iterator[Request]:
-    most = engine.config.max_num_seqs if any(asked.stop for asked in requests) else len(requests)
+    most = engine.config.max_num_seqs if any(prompt.stop for prompt in requests) else len(requests)
     live: dict[int, tuple[Request, StopWatch]] = {}
     pending = iter(requests)
     while not sink.cancelled:
-        while len(live) < most and (asked := next(pending, None)) is not None:
-            request = native_request(asked)
+        while len(live) < most and (prompt := next(pending, None)) is not None:
+            request = native_request(prompt)
             engine.add(request)
-            live[request.id] = request, StopWatch(asked.stop, decode, request.sampling.min_tokens)
+            live[request.id] = request, StopWatch(prompt.stop, decode, request.sampling.min_tokens)
         if not live:
             break
         for request in engine.step():
@@ -69,8 +69,8 @@ def _finished(
     empty(engine)
 
 
-def _kept_row(request: Request, asked: PromptRequest, kept: list[int]) -> RequestRow:
-    row = request_row(request, asked.key)
+def _kept_row(request: Request, prompt: PromptRequest, kept: list[int]) -> RequestRow:
+    row = request_row(request, prompt.key)
     is_stopped = row.finish_reason == "abort" or len(kept) < len(request.output_ids)
     return row._replace(
         output_token_ids=kept,

@@ -80,23 +80,23 @@ def _reads(name: str, form: str) -> str:
     return YES
 
 
-def _plans(asked: Choices) -> str:
-    found = {drafter: _legal(replace(asked, attention_drafter=drafter)) for drafter in ("same", "triton")}
+def _plans(choices: Choices) -> str:
+    found = {drafter: _legal(replace(choices, attention_drafter=drafter)) for drafter in ("same", "triton")}
     plans = found["same"] or found["triton"]
     rest = [name for name in PLANS if name not in plans]
     if not plans:
         return "no"
-    said = f"all but {', '.join(rest)}" if len(rest) < len(plans) else f"graph={', '.join(plans)} alone"
-    said = said if rest else "all plans"
-    return said if found["same"] else f"{said}; attention_drafter=triton"
+    text = f"all but {', '.join(rest)}" if len(rest) < len(plans) else f"graph={', '.join(plans)} alone"
+    text = text if rest else "all plans"
+    return text if found["same"] else f"{text}; attention_drafter=triton"
 
 
-def _legal(asked: Choices) -> list[str]:
+def _legal(choices: Choices) -> list[str]:
     combinations = [rule for rule in RULES if rule not in OF_THE_MACHINE]
     plans = []
     for name in PLANS:
         try:
-            resolve(replace(asked, graph=name), combinations)
+            resolve(replace(choices, graph=name), combinations)
         except Refused:
             continue
         plans.append(name)

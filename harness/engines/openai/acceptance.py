@@ -72,21 +72,21 @@ def rounds_of(answer: Answer) -> list[Round] | None:
 
 
 @singledispatch
-def _drafted(told: object) -> Drafted | None:
+def _drafted(report: object) -> Drafted | None:
     """None for a report without single rounds: llama.cpp's sums, or nothing at all."""
     return None
 
 
 @_drafted.register
-def _(told: SpecDecoding) -> Drafted | None:
-    if told.per_step_drafted is not None and told.per_step_accepted is not None:
-        return Drafted(list(zip(told.per_step_drafted, told.per_step_accepted, strict=False)), has_order=True)
-    return _of_histogram(told.acceptance_histogram, told.num_spec_steps, told.num_draft_tokens)
+def _(report: SpecDecoding) -> Drafted | None:
+    if report.per_step_drafted is not None and report.per_step_accepted is not None:
+        return Drafted(list(zip(report.per_step_drafted, report.per_step_accepted, strict=False)), has_order=True)
+    return _of_histogram(report.acceptance_histogram, report.num_spec_steps, report.num_draft_tokens)
 
 
 @_drafted.register
-def _(told: SpecTokensDetails) -> Drafted | None:
-    return _of_histogram(told.spec_correct_drafts_histogram, told.spec_verify_ct, told.spec_num_proposed_drafts)
+def _(report: SpecTokensDetails) -> Drafted | None:
+    return _of_histogram(report.spec_correct_drafts_histogram, report.spec_verify_ct, report.spec_num_proposed_drafts)
 
 
 def _of_histogram(histogram: Sequence[int], num_rounds: int, num_drafts: int) -> Drafted | None:

@@ -160,12 +160,12 @@ class _Reader:
             answer.num_output_tokens = chunk.usage.completion_tokens
             details = chunk.usage.prompt_tokens_details
             answer.num_cached_tokens = details.cached_tokens if details else answer.num_cached_tokens
-        told = (
+        reports = (
             chunk.metrics.speculative_decoding if chunk.metrics else None,
             chunk.sglext.spec_tokens_details if chunk.sglext else None,
             chunk.timings if chunk.timings and chunk.timings.draft_n is not None else None,
         )
-        answer.speculation = next((one for one in told if one is not None), answer.speculation)
+        answer.speculation = next((one for one in reports if one is not None), answer.speculation)
         if chunk.timings is not None and chunk.timings.cache_n is not None:
             answer.num_cached_tokens = chunk.timings.cache_n
 

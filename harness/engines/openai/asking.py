@@ -30,28 +30,28 @@ class Asking:
     def path(self) -> str:
         return APIS[self.api]
 
-    def check(self, asked: PromptRequest) -> None:
+    def check(self, request: PromptRequest) -> None:
         """ValueError for a prompt that cannot be sent, or a field that the server does not support."""
-        if not asked.text and not (self.as_ids and asked.prompt_ids):
+        if not request.text and not (self.as_ids and request.prompt_ids):
             raise ValueError(
-                f"dataset_name: prompt {asked.key} has token ids and no text; {self.dialect.name} gets texts here: "
+                f"dataset_name: prompt {request.key} has token ids and no text; {self.dialect.name} gets texts here: "
                 "give --tokenizer, or prompts of words"
             )
-        self.dialect.fields(asked, self.eos_ids, ignore_eos=False)
+        self.dialect.fields(request, self.eos_ids, ignore_eos=False)
 
-    def fields(self, asked: PromptRequest, *, ignore_eos: bool = False, salt: str = "") -> dict[str, object]:
+    def fields(self, request: PromptRequest, *, ignore_eos: bool = False, salt: str = "") -> dict[str, object]:
         """Fields of a request for a streamed answer; `salt` keeps its prefix distinct from all others."""
         prompt: Mapping[str, object]
         if self.api == "chat":
-            prompt = {"messages": [{"role": "user", "content": asked.text}]}
+            prompt = {"messages": [{"role": "user", "content": request.text}]}
         else:
-            prompt = {"prompt": list(asked.prompt_ids) if self.as_ids and asked.prompt_ids else asked.text}
+            prompt = {"prompt": list(request.prompt_ids) if self.as_ids and request.prompt_ids else request.text}
         fields = {
             "model": self.model,
             **prompt,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **self.dialect.fields(asked, self.eos_ids, ignore_eos=ignore_eos),
+            **self.dialect.fields(request, self.eos_ids, ignore_eos=ignore_eos),
         }
         if salt and self.dialect.salt:
             fields[self.dialect.salt] = salt
@@ -62,9 +62,9 @@ def encode(fields: Mapping[str, object]) -> bytes:
     return msgspec.json.encode(fields)
 
 
-def why_refused(fields: Mapping[str, object], said: str) -> str:
+def why_refused(fields: Mapping[str, object], message: str) -> str:
     """One line that names the field that the server's message is about, if it names one."""
-    named = [key for key in fields if re.search(rf"(?<![A-Za-z0-9_]){key}(?![A-Za-z0-9_])", said)]
+    named = [key for key in fields if re.search(rf"(?<![A-Za-z0-9_]){key}(?![A-Za-z0-9_])", message)]
     plain = ("model", "prompt", "messages", "stream")  # words of any sentence
     field = next((key for key in sorted(named, key=lambda key: key in plain)), None)
-    return f"it refuses the field {field} ({said})" if field else f"it refuses the request ({said})"
+    return f"it refuses the field {field} ({message})" if field else f"it refuses the request ({message})"

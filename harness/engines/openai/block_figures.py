@@ -12,14 +12,14 @@ from specbench.harness.store.rows import CounterRow, RequestRow
 from .answers import Answer, SpecDecoding, SpecTokensDetails, Timings
 
 
-def request_row(asked: PromptRequest, answer: Answer) -> RequestRow:
+def request_row(prompt: PromptRequest, answer: Answer) -> RequestRow:
     """The row of an answer; the received part of a failed answer is kept, too."""
     pieces = answer.pieces
     has_ids = answer.token_ids is not None
     return RequestRow(
-        request_id=asked.id,
-        prompt_id=asked.key,
-        num_prompt_tokens=len(asked.prompt_ids) if answer.num_prompt_tokens is None else answer.num_prompt_tokens,
+        request_id=prompt.id,
+        prompt_id=prompt.key,
+        num_prompt_tokens=len(prompt.prompt_ids) if answer.num_prompt_tokens is None else answer.num_prompt_tokens,
         num_output_tokens=answer.num_output_tokens or 0,
         finish_reason="error" if answer.error else answer.finish_reason or "stop",
         t_submit_ns=answer.t_submit_ns,
@@ -42,13 +42,17 @@ class Totals:
         self.gaps_ns += np.diff([piece.t_ns for piece in answer.pieces]).tolist()
         if answer.num_cached_tokens is not None:
             self._count("engine.cached_prompt_tokens", answer.num_cached_tokens)
-        told = answer.speculation
-        if isinstance(told, SpecDecoding) and told.num_spec_steps:
-            self._count_drafts(told.num_spec_steps, told.num_draft_tokens, told.num_accepted_draft_tokens)
-        elif isinstance(told, SpecTokensDetails):
-            self._count_drafts(told.spec_verify_ct, told.spec_num_proposed_drafts, told.spec_num_correct_drafts)
-        elif isinstance(told, Timings):
-            self._count_drafts(None, told.draft_n or 0, told.draft_n_accepted or 0)
+        speculation = answer.speculation
+        if isinstance(speculation, SpecDecoding) and speculation.num_spec_steps:
+            self._count_drafts(
+                speculation.num_spec_steps, speculation.num_draft_tokens, speculation.num_accepted_draft_tokens
+            )
+        elif isinstance(speculation, SpecTokensDetails):
+            self._count_drafts(
+                speculation.spec_verify_ct, speculation.spec_num_proposed_drafts, speculation.spec_num_correct_drafts
+            )
+        elif isinstance(speculation, Timings):
+            self._count_drafts(None, speculation.draft_n or 0, speculation.draft_n_accepted or 0)
 
     def counters(self) -> list[CounterRow]:
         return [CounterRow(name, value) for name, value in self._sums.items()]

@@ -75,15 +75,15 @@ class _Client:
             self._process.wait()
         self.answers.close()
 
-    def told(self) -> object:
+    def next_message(self) -> object:
         """The client's next message. RuntimeError if the process has ended; re-raises the client's own error."""
         try:
-            said = self.answers.recv()
+            message = self.answers.recv()
         except EOFError:
             raise RuntimeError(f"a client process ended with status {self._process.wait()}") from None
-        if isinstance(said, Exception):
-            raise said
-        return said
+        if isinstance(message, Exception):
+            raise message
+        return message
 
 
 def send_dealt(work: Work, num_clients: int, add: Add, is_over: Callable[[], bool]) -> list[int]:
@@ -96,24 +96,24 @@ def send_dealt(work: Work, num_clients: int, add: Add, is_over: Callable[[], boo
         for client, share in zip(clients, work.dealt(num), strict=True):
             client.orders.send(share)
         for client in clients:
-            client.told()  # that it is ready
+            client.next_message()  # that it is ready
         for client in clients:
             client.orders.send("go")
         open_lines = {client.answers: n for n, client in enumerate(clients)}
-        is_told = False
+        is_cancel_sent = False
         while open_lines:
             for line in wait(list(open_lines), _LOOK_S):
                 assert isinstance(line, Connection)
                 n = open_lines[line]
-                said = clients[n].told()
-                if isinstance(said, tuple):
-                    index, answer = said
+                message = clients[n].next_message()
+                if isinstance(message, tuple):
+                    index, answer = message
                     add(n + index * num, answer)
-                elif isinstance(said, list):
-                    delays_ns += said
+                elif isinstance(message, list):
+                    delays_ns += message
                     del open_lines[line]
-            if not is_told and is_over():
-                is_told = True
+            if not is_cancel_sent and is_over():
+                is_cancel_sent = True
                 for n in open_lines.values():
                     clients[n].orders.send("enough")
     return delays_ns

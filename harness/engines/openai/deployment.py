@@ -44,7 +44,7 @@ class HttpDeployment:
     count: CountTokens | None = None
     hardware: str | None = None
     num_clients: int = 1
-    _told: set[Fact] = field(default_factory=set, init=False)  # what its answers turned out to hold
+    _found_facts: set[Fact] = field(default_factory=set, init=False)  # what its answers turned out to hold
 
     def __enter__(self) -> HttpDeployment:
         return self
@@ -64,7 +64,7 @@ class HttpDeployment:
     @property
     def capabilities(self) -> Capabilities:
         unknown = unknown_facts(self.server, has_ids=self.asking.as_ids)
-        return Capabilities({fact: why for fact, why in unknown.items() if fact not in self._told})
+        return Capabilities({fact: why for fact, why in unknown.items() if fact not in self._found_facts})
 
     def check(self, load: Load) -> None:
         """Asks for one token with every field that the load will send."""
@@ -131,15 +131,15 @@ class HttpDeployment:
         failed: list[Answer] = []
 
         def add(index: int, answer: Answer) -> None:
-            asked = requests[index]
+            prompt = requests[index]
             self._complete(answer)
             if answer.error:
                 failed.append(answer)
                 return
-            answer.text = texts[asked.id] = cut_at_stop(answer.text, asked.stop)
-            sink.request(request_row(asked, answer))
+            answer.text = texts[prompt.id] = cut_at_stop(answer.text, prompt.stop)
+            sink.request(request_row(prompt, answer))
 
-        bodies = [encode(self.asking.fields(asked)) for asked in requests]
+        bodies = [encode(self.asking.fields(prompt)) for prompt in requests]
         self._sender.send(bodies, [0.0] * len(bodies), add, lambda: sink.cancelled)
         if failed:
             raise RuntimeError(f"{len(failed)} of {len(requests)} requests failed: {failed[0].error}")
@@ -219,9 +219,9 @@ class HttpDeployment:
 
     def _learn(self, answer: Answer) -> None:
         if answer.token_ids is not None:
-            self._told.add(Fact.TOKEN_IDS)
+            self._found_facts.add(Fact.TOKEN_IDS)
         if rounds_of(answer) is not None:
-            self._told.add(Fact.ACCEPTANCE)
+            self._found_facts.add(Fact.ACCEPTANCE)
 
 
 def _raise_if_all_failed(answers: Sequence[Answer]) -> None:

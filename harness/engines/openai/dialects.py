@@ -38,9 +38,9 @@ class Dialect:
     keeps_connections: bool = True
     edits: frozenset[str] = _OPENAI_EDITS
 
-    def fields(self, asked: PromptRequest, eos_ids: tuple[int, ...], *, ignore_eos: bool) -> Fields:
+    def fields(self, prompt: PromptRequest, eos_ids: tuple[int, ...], *, ignore_eos: bool) -> Fields:
         """Fields for sampling and the end of a request. ValueError for what the server does not support."""
-        sampling = asked.sampling
+        sampling = prompt.sampling
         sampling.require_only(self.edits, self.name)
         fields: Fields = {
             "max_tokens": sampling.max_tokens,
@@ -60,8 +60,8 @@ class Dialect:
             raise ValueError(f"stop_token_id: {further[0]} is not allowed; {self.name} takes no stop_token_ids")
         if ignore_eos or self.takes_stop_ids:
             fields["ignore_eos"] = ignore_eos
-        if asked.stop:
-            fields["stop"] = list(asked.stop)
+        if prompt.stop:
+            fields["stop"] = list(prompt.stop)
         return fields
 
 

@@ -131,9 +131,9 @@ def _session(endpoint: Endpoint, seconds: float) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(headers=endpoint.headers, timeout=aiohttp.ClientTimeout(total=seconds))
 
 
-async def _page(asked: AbstractAsyncContextManager[aiohttp.ClientResponse], endpoint: Endpoint) -> Page:
+async def _page(request: AbstractAsyncContextManager[aiohttp.ClientResponse], endpoint: Endpoint) -> Page:
     try:
-        async with asked as response:
+        async with request as response:
             return Page(response.status, endpoint.key.hidden(await response.text(errors="replace")))
     except aiohttp.ClientConnectorError as error:
         return Page(0, f"no connection: {error.os_error.strerror or error.os_error}")

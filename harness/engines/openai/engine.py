@@ -59,8 +59,8 @@ class OpenAIEngine(EngineKind):
             if (at := (arm.endpoint, *arm.replicas)) not in servers:
                 progress.say(f"asking {' '.join(each.base_url for each in arm.replicas or at)}")
                 servers[at] = identify_replicas(arm.endpoint, arm.replicas) if arm.replicas else identify(arm.endpoint)
-        asked = [self._asked(arm, servers[(arm.endpoint, *arm.replicas)], config) for arm in arms]
-        return self._model(asked[0]), asked
+        identified = [self._identified(arm, servers[(arm.endpoint, *arm.replicas)], config) for arm in arms]
+        return self._model(identified[0]), identified
 
     @contextmanager
     def deploy(self, arm: OpenAIArm, config: RunConfig, log: Path) -> Iterator[HttpDeployment]:
@@ -75,7 +75,7 @@ class OpenAIEngine(EngineKind):
             count=None if tokenizer is None else lambda text: len(tokenizer.encode_raw(text)),
         )
 
-    def _asked(self, arm: OpenAIArm, server: Server, config: RunConfig) -> OpenAIArm:
+    def _identified(self, arm: OpenAIArm, server: Server, config: RunConfig) -> OpenAIArm:
         """With what its server says."""
         with naming(arm.config):
             server.check_label(arm.config.strategy)

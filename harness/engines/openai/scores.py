@@ -16,10 +16,10 @@ def score_fields(model: str, ids: Sequence[int]) -> dict[str, object]:
 def read_score(answer: Mapping[str, Any], num_ids: int, num_scored: int) -> Scored:
     """ValueError if the answer has no log-probabilities of these tokens."""
     try:
-        told = answer["choices"][0]["logprobs"]
+        logprobs = answer["choices"][0]["logprobs"]
         wanted = slice(num_ids - num_scored, num_ids)
-        own = [float(value) for value in told["token_logprobs"][wanted]]
-        best = [max(map(float, one.values())) for one in told["top_logprobs"][wanted]]
+        own = [float(value) for value in logprobs["token_logprobs"][wanted]]
+        best = [max(map(float, one.values())) for one in logprobs["top_logprobs"][wanted]]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError("no log-probabilities of the prompt in its answer") from error
     if len(own) != num_scored or len(best) != num_scored:

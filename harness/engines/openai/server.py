@@ -16,7 +16,7 @@ AS_SERVED = "as-served"
 _PAGES = ("/v1/models", "/metrics", "/version", "/server_info?config_format=json", "/props", "/slots")
 
 
-class _Told(TypedDict, total=False):
+class _Details(TypedDict, total=False):
     """Of a `Server`: what only some tell."""
 
     version: str | None
@@ -96,12 +96,12 @@ def identify(endpoint: Endpoint) -> Server:
     entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     owner = str(entries[0].get("owned_by", "")) if entries else ""
     dialect = OWNERS.get(owner, PLAIN)
-    told: _Told = _TELL[dialect.name](pages) if dialect.name in _TELL else {}
+    details: _Details = _TELL[dialect.name](pages) if dialect.name in _TELL else {}
     return Server(
         endpoint=endpoint,
         dialect=dialect,
         models=tuple(str(one["id"]) for one in entries if "id" in one),
-        **told,
+        **details,
     )
 
 
@@ -129,9 +129,9 @@ def _at(endpoint: Endpoint, path: str) -> str:
     return path if path != "/v1/models" else endpoint.base_url.removeprefix(endpoint.root) + "/models"
 
 
-def _vllm(pages: Mapping[str, Page]) -> _Told:
-    """The counters of speculation are there from the start where it speculates, and only there. The configuration is
-    told by servers in development mode only."""
+def _vllm(pages: Mapping[str, Page]) -> _Details:
+    """The counters of speculation are there from the start where it speculates, and only there. Only servers in
+    development mode report their configuration."""
     metrics = pages["/metrics"]
     config = pages["/server_info?config_format=json"].json.get("vllm_config")
     config = config if isinstance(config, dict) else {}
@@ -147,30 +147,34 @@ def _vllm(pages: Mapping[str, Page]) -> _Told:
     }
 
 
-def _sglang(pages: Mapping[str, Page]) -> _Told:
-    told = pages["/server_info?config_format=json"].json
-    algorithm = told.get("speculative_algorithm")
-    steps, topk = told.get("speculative_num_steps"), told.get("speculative_eagle_topk")
+def _sglang(pages: Mapping[str, Page]) -> _Details:
+    details = pages["/server_info?config_format=json"].json
+    algorithm = details.get("speculative_algorithm")
+    steps, topk = details.get("speculative_num_steps"), details.get("speculative_eagle_topk")
     is_tree = isinstance(topk, int) and topk > 1
     return {
-        "version": _text(told.get("version")),
+        "version": _text(details.get("version")),
         "has_metrics": pages["/metrics"].status == 200,
-        "speculates": bool(algorithm) if "speculative_algorithm" in told else None,
+        "speculates": bool(algorithm) if "speculative_algorithm" in details else None,
         "method": str(algorithm or "").lower(),
         "draft_depth": steps if is_tree and isinstance(steps, int) else None,
-        "graph_mode": None if "disable_cuda_graph" not in told else "none" if told["disable_cuda_graph"] else "full",
-        "backend": _text(told.get("attention_backend")),
+        "graph_mode": None
+        if "disable_cuda_graph" not in details
+        else "none"
+        if details["disable_cuda_graph"]
+        else "full",
+        "backend": _text(details.get("attention_backend")),
     }
 
 
-def _llama_cpp(pages: Mapping[str, Page]) -> _Told:
-    """Whether it speculates is told of its slots; `speculative.types` of /props is only what requests may ask for."""
+def _llama_cpp(pages: Mapping[str, Page]) -> _Details:
+    """Whether it speculates is in its slots; `speculative.types` of /props is only what requests may choose."""
     props, slots = pages["/props"].json, pages["/slots"].items
-    told = _inside(slots[0], "speculative") if slots else None
+    details = _inside(slots[0], "speculative") if slots else None
     return {
         "version": _text(props.get("build_info")),
         "has_metrics": pages["/metrics"].status == 200,
-        "speculates": told if isinstance(told, bool) else None,
+        "speculates": details if isinstance(details, bool) else None,
     }
 
 

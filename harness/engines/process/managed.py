@@ -39,15 +39,15 @@ def managed(
     """
     patience = Patience(startup_s=conditions.engine_startup_timeout)
     with running(command, model=path, label=arm.label, say=say, log=log, patience=patience) as server:
-        told = identify(Endpoint.parse(server.base_url, ApiKey("")))
-        told.check_label(arm.strategy)
+        identity = identify(Endpoint.parse(server.base_url, ApiKey("")))
+        identity.check_label(arm.strategy)
         tokenizer = model.tokenizer
         served = HttpDeployment(
-            server=told,
+            server=identity,
             asking=Asking(
-                dialect=told.dialect,
-                model=told.models[0] if told.models else path,
-                as_ids=told.dialect.takes_ids,
+                dialect=identity.dialect,
+                model=identity.models[0] if identity.models else path,
+                as_ids=identity.dialect.takes_ids,
                 eos_ids=model.eos_token_ids,
             ),
             batch_size=conditions.max_concurrency,

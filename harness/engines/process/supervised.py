@@ -54,12 +54,12 @@ class Supervised:
         self._grace_s = grace_s
         self._status: int | None = None
         self._report, self._hold, self._supervisor = self._start(environment, pipes)
-        told = self._read_report()
-        if "pid" not in told:
+        report = self._read_report()
+        if "pid" not in report:
             self._supervisor.wait()
             self._close()
-            raise RuntimeError(f"{command[0]} cannot be run: {told.get('failed', 'see ' + str(log))}")
-        self.pid = int(str(told["pid"]))
+            raise RuntimeError(f"{command[0]} cannot be run: {report.get('failed', 'see ' + str(log))}")
+        self.pid = int(str(report["pid"]))
 
     @property
     def stdin(self) -> IO[bytes]:
@@ -145,9 +145,9 @@ class Supervised:
         return dict(json.loads(line)) if line else {}
 
     def _read_status(self) -> int:
-        told = self._read_report()
-        if "status" in told:
-            return int(str(told["status"]))
+        report = self._read_report()
+        if "status" in report:
+            return int(str(report["status"]))
         try:  # the supervisor was killed, the command with it (supervisor.py), and its group here
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -79,7 +79,7 @@ class Supervisor:
     def end_all(self, grace_s: float) -> list[int]:
         """Ends all descendants; returns those that could not be ended."""
         kill_at = time.monotonic() + grace_s
-        told: set[int] = set()
+        terminated: set[int] = set()
         while True:
             # A scan of /proc can miss a process that is forked during it. That no child is left, however, is certain,
             # since every orphan becomes our child. So the scan only determines what to end, not when to stop.
@@ -93,9 +93,9 @@ class Supervisor:
                 return left or [self.pid]
             number = signal.SIGKILL if now >= kill_at else signal.SIGTERM
             for pid in left:
-                if number == signal.SIGKILL or pid not in told:
+                if number == signal.SIGKILL or pid not in terminated:
                     _send(pid, number)
-            told.update(left)
+            terminated.update(left)
             self.wait(POLL_S)
 
     def _reap(self) -> bool:

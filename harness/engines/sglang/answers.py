@@ -69,7 +69,7 @@ def sampling(request: Request) -> Sampling:
     mode."""
     if request["ignore_eos"] and request["stop_token_ids"]:
         raise ValueError("stop_token_ids: SGLang ignores them when it ignores the end of text")
-    asked: Sampling = {
+    parameters: Sampling = {
         "temperature": request["temperature"],
         "top_p": request["top_p"],
         "top_k": request["top_k"] or -1,
@@ -78,12 +78,12 @@ def sampling(request: Request) -> Sampling:
         "stop_token_ids": request["stop_token_ids"],
     }
     for name, value in request["edits"].items():
-        asked["min_new_tokens" if name == "min_tokens" else name] = value  # type: ignore[literal-required]
-    return asked
+        parameters["min_new_tokens" if name == "min_tokens" else name] = value  # type: ignore[literal-required]
+    return parameters
 
 
-def reason_of(told: object) -> str:
-    kind = told.get("type") if isinstance(told, dict) else None
+def reason_of(reason: object) -> str:
+    kind = reason.get("type") if isinstance(reason, dict) else None
     return kind if kind in ("stop", "length", "abort") else "error"
 
 

@@ -24,8 +24,8 @@ def died(text: str) -> EngineDied:
     """The reason from the log: its last line about memory, else the last error."""
     lines = _log_lines()
     memory = [line for line in lines if _MEMORY.search(line)]
-    told = memory or [line for line in lines if _ERROR.search(line)]
-    return EngineDied("memory" if memory else "engine", told[-1] if told else text)
+    relevant = memory or [line for line in lines if _ERROR.search(line)]
+    return EngineDied("memory" if memory else "engine", relevant[-1] if relevant else text)
 
 
 def _log_lines() -> list[str]:

@@ -144,9 +144,9 @@ class SglangEngine(EngineKind):
         with self._begun.taken(arm.config.label, self._child(arm, config, log)) as child:
             waiting = Waiting(progress.say, f"{arm.config.label}: waiting for {SGLANG.name}", log)
             opened = Opened.of(child.opened(config.engine_startup_timeout, waiting))
-            told = contradictions(arguments, opened.config)
+            notes = contradictions(arguments, opened.config)
             source = self._revisions.facts(arm.revision, arm.python)
-            opened = replace(opened, config={**opened.config, "source": source}, notes=(*opened.notes, *told))
+            opened = replace(opened, config={**opened.config, "source": source}, notes=(*opened.notes, *notes))
             if not ignores_eos:
                 _check_ends(opened, model, config)
             yield ChildDeployment(
@@ -234,11 +234,11 @@ def _longest(arguments: Mapping[str, Any], method: Method) -> int:
     return int(arguments["context_length"]) - CONTEXT_SLACK - method.num_reserved
 
 
-def contradictions(asked: Mapping[str, object], told: Mapping[str, object]) -> Iterator[str]:
+def contradictions(requested: Mapping[str, object], resolved: Mapping[str, object]) -> Iterator[str]:
     """What SGLang resolved differently from the request."""
-    for key, wanted in asked.items():
-        if key in told and told[key] != wanted:
-            yield f"{key}: {wanted} was requested, SGLang runs {told[key]}"
+    for key, value in requested.items():
+        if key in resolved and resolved[key] != value:
+            yield f"{key}: {value} was requested, SGLang runs {resolved[key]}"
 
 
 def _check_ends(opened: Opened, model: Model, config: RunConfig) -> None:

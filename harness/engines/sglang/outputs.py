@@ -74,15 +74,15 @@ class Outputs:
     def ended(self, rid: str, meta: MetaInfo) -> tuple[InFlight, str]:
         """The request, and an error if its steps do not add up to what SGLang reports at its end."""
         seen = self.in_flight.pop(rid)
-        told = (
+        theirs = (
             meta.get("completion_tokens", seen.num_tokens),
             meta.get("spec_verify_ct", seen.num_verified),
             meta.get("spec_num_correct_drafts", seen.num_correct),
         )
         mine = (seen.num_tokens, seen.num_verified, seen.num_correct)
-        if mine == told:
+        if mine == theirs:
             return seen, ""
-        return seen, f"its steps add up to tokens, verifications, correct drafts {mine}, SGLang reports {told}"
+        return seen, f"its steps add up to tokens, verifications, correct drafts {mine}, SGLang reports {theirs}"
 
     def _row(self, message: BatchOutput, place: int, seen: InFlight, now_ns: int) -> StepRow | None:
         num_emitted = len(message.output_ids[place])

@@ -69,6 +69,6 @@ def _hardware(info: ServerInfo) -> str:
 
 def _plain(info: Mapping[str, object]) -> dict[str, object]:
     """As JSON, without values that are unset, internal or redundant; other types become text."""
-    told = {k: v for k, v in info.items() if k != "internal_states" and not k.startswith("_") and v is not None}
-    plain: dict[str, object] = json.loads(json.dumps(told, default=str))
+    shown = {k: v for k, v in info.items() if k != "internal_states" and not k.startswith("_") and v is not None}
+    plain: dict[str, object] = json.loads(json.dumps(shown, default=str))
     return plain

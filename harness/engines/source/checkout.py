@@ -101,10 +101,10 @@ class Revisions:
 def find_checkout(python: Path, package: str) -> Checkout:
     """ValueError, which begins with `ref`, if this interpreter's package is not a checkout."""
     command = [str(python), "-I", "-c", _WHERE, package]
-    asked = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S)
-    if asked.returncode:
-        raise ValueError(f"ref: {python} cannot locate its {package}: {asked.stderr.strip()[-200:]}")
-    folder, is_copy = json.loads(asked.stdout)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S)
+    if done.returncode:
+        raise ValueError(f"ref: {python} cannot locate its {package}: {done.stderr.strip()[-200:]}")
+    folder, is_copy = json.loads(done.stdout)
     if is_copy:
         raise ValueError(
             f"ref: {package} of {python} is an installed copy ({folder}), not an editable checkout; install one with "
@@ -115,9 +115,9 @@ def find_checkout(python: Path, package: str) -> Checkout:
         below = Path(folder).relative_to(root).as_posix()
         _git(root, "ls-files", "--error-unmatch", "--", f"{below}/__init__.py")
     except ValueError as error:
-        said = str(error).removeprefix("ref: ")
+        reason = str(error).removeprefix("ref: ")
         raise ValueError(
-            f"ref: {folder}, which contains {package} of {python}, is not a git checkout: {said}"
+            f"ref: {folder}, which contains {package} of {python}, is not a git checkout: {reason}"
         ) from error
     return Checkout(
         root=root,

@@ -32,8 +32,8 @@ class Code:
 
     def opening(self, engine: Mapping[str, object]) -> Command:
         """The child's first command. `engine`: arguments of the engine."""
-        asked: Command = {"do": "open", "engine": engine}
-        return asked if self.package is None else {**asked, "package": str(self.package)}
+        command: Command = {"do": "open", "engine": engine}
+        return command if self.package is None else {**command, "package": str(self.package)}
 
 
 @contextmanager

@@ -135,8 +135,8 @@ class VllmChild:
     def kind_of(self, error: BaseException) -> str | None:
         """vLLM reports some lack of memory as a ValueError; errors of a pydantic model are ValueErrors, too."""
         text = str(error).lower()
-        told = ("no available memory", "free memory on device", "kv cache is needed", "out of memory")
-        return "memory" if any(words in text for words in told) else None
+        phrases = ("no available memory", "free memory on device", "kv cache is needed", "out of memory")
+        return "memory" if any(words in text for words in phrases) else None
 
     def _add(self, request: Request) -> None:
         from vllm import SamplingParams

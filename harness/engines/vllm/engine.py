@@ -106,11 +106,11 @@ class VllmEngine(EngineKind):
         with self._begun.taken(arm.config.label, self._child(arm, config, log)) as child:
             waiting = Waiting(progress.say, f"{arm.config.label}: waiting for {VLLM.name}", log)
             opened = Opened.of(child.opened(config.engine_startup_timeout, waiting))
-            told = switches.contradictions(args, opened.config, opened.backend)
+            notes = switches.contradictions(args, opened.config, opened.backend)
             source = self._revisions.facts(arm.revision, arm.installed.python)
             yield ChildDeployment(
                 child,
-                replace(opened, config={**opened.config, "source": source}, notes=(*opened.notes, *told)),
+                replace(opened, config={**opened.config, "source": source}, notes=(*opened.notes, *notes)),
                 capabilities=Capabilities(arms.UNKNOWN),
                 model=served.model,
                 batch_size=config.max_concurrency,

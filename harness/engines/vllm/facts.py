@@ -139,8 +139,8 @@ def resolved(config: VllmConfig) -> dict[str, object]:
 def _speculative(config: object | None) -> dict[str, object] | None:
     if config is None:
         return None
-    told = {name: getattr(config, name, None) for name in _SPECULATIVE}
-    return {name: _plain(value) for name, value in told.items() if value is not None}
+    values = {name: getattr(config, name, None) for name in _SPECULATIVE}
+    return {name: _plain(value) for name, value in values.items() if value is not None}
 
 
 def _plain(value: object) -> object:

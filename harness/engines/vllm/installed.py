@@ -58,10 +58,10 @@ def methods(python: Path, version: str, text: str = "") -> tuple[str, ...]:
     """The methods of the installed version, or from the `text` of another version's METHODS_FILE. ValueError if they
     cannot be read."""
     command = [str(python), "-I", "-c", _METHODS]
-    asked = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_ASK_S)
-    if asked.returncode:
-        raise ValueError(f"python: vLLM {version} of {python} does not list its methods: {asked.stderr.strip()[-200:]}")
-    return tuple(json.loads(asked.stdout))
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_ASK_S)
+    if done.returncode:
+        raise ValueError(f"python: vLLM {version} of {python} does not list its methods: {done.stderr.strip()[-200:]}")
+    return tuple(json.loads(done.stdout))
 
 
 def minor_of(version: str) -> tuple[int, int]:

@@ -127,11 +127,11 @@ class StepWatch:
     ) -> Mapping[int, Outputs]:
         # Before the update, which trims what follows a stop or the limit, and forgets requests that end.
         counted = {name: self._sampled(name, outcome) for name in planned.num_scheduled_tokens if self._lives(name)}
-        told = self._update(planned, outcome, *args, **kwargs)
+        outputs_by_client = self._update(planned, outcome, *args, **kwargs)
         launched = self._launched.pop(id(planned), None)
         if launched is not None:
-            self._note(launched, planned, outcome, counted, told)
-        return told
+            self._note(launched, planned, outcome, counted, outputs_by_client)
+        return outputs_by_client
 
     def _note(
         self,
@@ -139,11 +139,13 @@ class StepWatch:
         planned: Schedule,
         outcome: Outcome,
         counted: Mapping[str, int],
-        told: Mapping[int, Outputs],
+        outputs_by_client: Mapping[int, Outputs],
     ) -> None:
         now_ns = self.now_ns()
         emitted = {
-            output.request_id: len(output.new_token_ids) for outputs in told.values() for output in outputs.outputs
+            output.request_id: len(output.new_token_ids)
+            for outputs in outputs_by_client.values()
+            for output in outputs.outputs
         }
         rows = []
         for name, num_sampled in counted.items():

@@ -18,7 +18,7 @@ _REFUSED = {
     "url": "it runs in process here; use engine openai for an address",
     **dict.fromkeys(GRAPH_PART_KEYS, "vLLM has one graph mode for a whole step; use graph"),
 }
-_AS_ASKED = ("dtype", "max_model_len", "max_num_seqs", "tensor_parallel_size", "pipeline_parallel_size")
+_UNCHANGED = ("dtype", "max_model_len", "max_num_seqs", "tensor_parallel_size", "pipeline_parallel_size")
 _OUR_OWN = ("model", "tokenizer", "generation_config", "disable_log_stats")  # must be the same for every engine
 
 Args = dict[str, Any]
@@ -72,14 +72,14 @@ def with_own_config(args: Args, own: Mapping[str, str]) -> Args:
     return found
 
 
-def contradictions(asked: Mapping[str, Any], resolved: Mapping[str, Any], backend: str | None) -> Iterator[str]:
+def contradictions(requested: Mapping[str, Any], resolved: Mapping[str, Any], backend: str | None) -> Iterator[str]:
     """What vLLM resolved differently from the request. `resolved`: its resolved configuration (facts.py)."""
-    compilation, speculative = asked.get("compilation_config") or {}, asked.get("speculative_config") or {}
+    compilation, speculative = requested.get("compilation_config") or {}, requested.get("speculative_config") or {}
     pairs = [
         ("graph mode", compilation.get("cudagraph_mode"), resolved.get("cudagraph_mode")),
-        ("attention", asked.get("attention_backend"), backend),
+        ("attention", requested.get("attention_backend"), backend),
     ]
-    pairs += [(key, asked.get(key), resolved.get(key)) for key in _AS_ASKED]
+    pairs += [(key, requested.get(key), resolved.get(key)) for key in _UNCHANGED]
     ran = resolved.get("speculative_config") or {}
     pairs += [(f"speculative {key}", value, ran[key]) for key, value in speculative.items() if key in ran]
     if bool(speculative) != bool(ran):

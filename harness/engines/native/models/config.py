@@ -116,8 +116,8 @@ class ModelConfig:
 
 def _architecture(raw: JsonObject, allowed: Mapping[str, Architecture], where: str) -> Architecture:
     """If absent: by the model's type, else Llama, whose layer heads use unless they name another."""
-    said = raw.get("architectures")
-    named = said[0] if isinstance(said, list) and len(said) == 1 else said
+    names = raw.get("architectures")
+    named = names[0] if isinstance(names, list) and len(names) == 1 else names
     if named is None or named == []:
         of_type = (a for a in allowed.values() if a.model_type == raw.get("model_type"))
         return next(of_type, ARCHITECTURES[_LLAMA])
@@ -143,11 +143,11 @@ def _check_whole_window(raw: JsonObject, architecture: Architecture, max_positio
 
 def _biases(raw: JsonObject, architecture: Architecture, where: str) -> tuple[bool, bool]:
     """Biases of the query, key and value projections, and of the output projection."""
-    said = flag_of(raw, "attention_bias")
-    if said and architecture.qkv_bias is False:
+    has_bias = flag_of(raw, "attention_bias")
+    if has_bias and architecture.qkv_bias is False:
         raise ValueError(f"{where}: attention_bias true is not supported; allowed: false ({architecture.model_type})")
     qkv, o = architecture.qkv_bias, architecture.o_bias
-    return said if qkv is None else qkv, said if o is None else o
+    return has_bias if qkv is None else qkv, has_bias if o is None else o
 
 
 def _head_dim(raw: JsonObject, default: int | None, where: str) -> int:

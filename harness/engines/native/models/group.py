@@ -44,9 +44,9 @@ class Group:
         if self.size == 1:
             return value
         self.num_agreements += 1
-        told = torch.tensor(value)
-        dist.broadcast(told, 0, group=self._host)
-        return bool(told)
+        flag = torch.tensor(value)
+        dist.broadcast(flag, 0, group=self._host)
+        return bool(flag)
 
     def described(self) -> dict[str, str]:
         """The topology, for the record; nothing of one rank."""

@@ -77,8 +77,8 @@ class LlamaModel:
     def arithmetic(self) -> str:
         """How matrices are multiplied that are not stored as numbers of the model's dtype; empty: none are."""
         products = [self.lm_head, *(p for layer in self.layers for p in (layer.qkv, layer.o))]
-        said = {p.arithmetic for p in products}.union(*(layer.mlp.arithmetics for layer in self.layers))
-        return "; ".join(sorted(said - {""}))
+        kinds = {p.arithmetic for p in products}.union(*(layer.mlp.arithmetics for layer in self.layers))
+        return "; ".join(sorted(kinds - {""}))
 
     @property
     def device(self) -> torch.device:

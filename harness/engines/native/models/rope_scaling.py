@@ -37,8 +37,8 @@ class Llama3Scaling:
                 f"({self.high_freq_factor:g})"
             )
 
-    def max_position(self, said: int) -> int:
-        return said
+    def max_position(self, configured: int) -> int:
+        return configured
 
     def frequencies(self, theta: float, half: int) -> list[float]:
         low, high = self.low_freq_factor, self.high_freq_factor
@@ -83,9 +83,9 @@ class YarnScaling:
     def _grown(self, mscale: float) -> float:
         return 0.1 * mscale * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
-    def max_position(self, said: int) -> int:
+    def max_position(self, configured: int) -> int:
         """Configs of Qwen keep the length of training in `max_position_embeddings` when yarn is added."""
-        return max(said, int(self.factor * self.original_max_position_embeddings))
+        return max(configured, int(self.factor * self.original_max_position_embeddings))
 
     def frequencies(self, theta: float, half: int) -> list[float]:
         low, high = self._rotation(self.beta_fast, theta, half), self._rotation(self.beta_slow, theta, half)

@@ -54,8 +54,8 @@ class _Process:
         if status is None:
             return None
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        said = telling_line(self.log)
-        return f"rank {self.rank} {how}{f': {said}' if said and status >= 0 else ''}"
+        last_line = telling_line(self.log)
+        return f"rank {self.rank} {how}{f': {last_line}' if last_line and status >= 0 else ''}"
 
 
 class Processes:

@@ -210,7 +210,7 @@ def test_rounds_without_a_profiler_leave_no_ranges(deployment):
 
 
 def test_rounds_that_no_prompt_leaves_room_for_are_refused(deployment):
-    with pytest.raises(ValueError, match=r"rounds: 9 are not allowed.* max_model_len 64; lower --rounds"):
+    with pytest.raises(ValueError, match=r"rounds: 9 is not allowed.* max_model_len 64; lower --rounds"):
         deployment.trace(load_of(10, 20), 9, NoTracer())
 
 
