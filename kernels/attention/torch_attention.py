@@ -213,21 +213,17 @@ def _make_plan(
     meta: AttentionMetadata, cu_q: list[int], kv_len: list[int], group: int, page_size: int, dtype: torch.dtype
 ) -> _Plan:
     requests = []
-    num_pages = [-(-num_keys // page_size) for num_keys in kv_len]
-    # As lists: operations on tensors cost more, for each request anew.
-    tables = meta.block_table_BP[:, : max(num_pages, default=0)].tolist()
     for b, num_keys in enumerate(kv_len):
         q = cu_q[b + 1] - cu_q[b]
         if q == 0:
             continue
         _check_keys(meta, b, q, num_keys)
-        pages = tables[b][: num_pages[b]]
-        consecutive = pages == list(range(pages[0], pages[0] + len(pages)))
+        pages_P = meta.block_table_BP[b, : -(-num_keys // page_size)].long()
+        consecutive = bool((pages_P[1:] - pages_P[:-1] == 1).all())
         bias = _bias(meta, b, q, num_keys, dtype)
         if bias is not None and _is_packed(q, group):
             bias = bias.repeat_interleave(group, 0)
-        first_key = pages[0] * page_size if consecutive else -1
-        pages_P = torch.tensor(pages, device=meta.block_table_BP.device)
+        first_key = int(pages_P[0]) * page_size if consecutive else -1
         requests.append(_Request(cu_q[b], q, num_keys, first_key, pages_P, bias))
     mask = meta.tree_mask_BQM
     return _Plan(cu_q, kv_len, meta.block_table_BP.clone(), None if mask is None else mask.clone(), requests)
