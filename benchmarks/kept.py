@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ from specbench.reports.document import Cell, Table
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-RATIOS = RESULTS / "decode-ratios-h200.csv"  # written down on one day; their repeats were not kept
+RACE = RESULTS / "decode-race-h200.json"
 ACCEPTANCE = RESULTS / "head-acceptance-k8-h200.json"
 _WORKLOADS = {"sharegpt-held-out": "ShareGPT, held out", "gsm8k": "GSM8K, test"}
 _ESCAPED = re.compile(r"\\([\\`*_\[\]|~])")
@@ -28,10 +29,9 @@ def kept_file(name: str, text: str = "") -> Cell:
 
 def ratios(shape: str) -> pd.DataFrame:
     """Decode TPS of ours over vLLM's. series: what is drafted and the prompt's length, x: batch, y: ratio, dashed:
-    whether it is without repeats."""
-    kept = table(json.loads(DECODE.read_text(encoding="utf-8"))).assign(dashed=False)
-    noted = pd.read_csv(RATIOS).assign(dashed=True)
-    both = pd.concat([kept, noted], ignore_index=True)
+    whether it was measured before kernels/skinny_gemm.py."""
+    before = table(json.loads(DECODE.read_text(encoding="utf-8"))).assign(dashed=True)
+    both = pd.concat([decode_cells().assign(dashed=False), before], ignore_index=True)
     both = both[both["shape"] == shape].sort_values(["k", "num_prompt", "dashed", "batch"])
     drafts = both["k"].map(lambda k: f"EAGLE-3, K={k}" if k else "no speculation")
     series = drafts + both["num_prompt"].map(lambda n: f", {n:,} prompt tokens")
@@ -39,23 +39,19 @@ def ratios(shape: str) -> pd.DataFrame:
 
 
 def decode_cells() -> pd.DataFrame:
-    """A row for each cell with repeats: medians of both sides, their ratio, its range over repeats, how often outputs
-    were identical."""
-    rows = json.loads(DECODE.read_text(encoding="utf-8"))
-    cells = table(rows)
-    ends = [_ends(rows, cell) for cell in cells.itertuples()]
-    return cells.assign(low=[low for low, _ in ends], high=[high for _, high in ends])
-
-
-def _ends(rows: list[dict], cell) -> tuple[float, float]:
-    """The slowest repeat of ours over the fastest of theirs, and the other way round: of the rows whose medians `cell`
-    has."""
-
-    def repeats(median: float) -> list[float]:
-        return next(row["decode_tps"] for row in rows if pd.Series(row["decode_tps"]).median() == median)
-
-    ours, theirs = repeats(cell.tps), repeats(cell.tps_vllm)
-    return min(ours) / max(theirs), max(ours) / min(theirs)
+    """A row for each cell of the race: medians of both sides, the median of the turns' ratios, its range, how often
+    outputs were identical."""
+    frame = pd.DataFrame(json.loads(RACE.read_text(encoding="utf-8")))
+    turns = [
+        pd.Series(ours) / pd.Series(theirs) for ours, theirs in zip(frame["ours_tps"], frame["vllm_tps"], strict=True)
+    ]
+    return frame.assign(
+        tps=[statistics.median(tps) for tps in frame["ours_tps"]],
+        tps_vllm=[statistics.median(tps) for tps in frame["vllm_tps"]],
+        ratio=[turn.median() for turn in turns],
+        low=[turn.min() for turn in turns],
+        high=[turn.max() for turn in turns],
+    )
 
 
 def evaluations() -> list[dict]:

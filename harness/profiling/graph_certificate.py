@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from .attribution import Attribution
 from .phase_figures import launches_of
@@ -101,12 +103,24 @@ def _of(kernels: pd.DataFrame, part: str, num_drafts: float) -> pd.DataFrame:
 def _gaps(a: Attribution, rounds: Rounds) -> Iterator[str]:
     """Kernels that may be of any part: a claim about all of a part's kernels cannot hold beside them."""
     loose = unplaced(a, rounds)
-    loose = loose[loose["kind"] == KERNEL]
+    loose = loose[(loose["kind"] == KERNEL) & ~_launched_between_steps(a, loose)]
     if len(loose):
         by_host = int((~loose["via_graph"]).sum())
         yield f"{len(loose)} kernels of the rounds lie in no phase, {by_host} of them not launched by a graph"
     if rounds.num_lost:
         yield f"{rounds.num_lost} launch calls of the rounds left no work in the trace"
+
+
+def _launched_between_steps(a: Attribution, ops: pd.DataFrame) -> NDArray[np.bool_]:
+    """Those that the engine's thread launched outside the calls that make the forward passes, where these are known."""
+    ends = [step.call_end for step in a.steps if step.call_end is not None]
+    if len(ends) < len(a.steps):
+        return np.zeros(len(ops), dtype=bool)
+    launched = np.append(a.launches["t0"], -1)[ops["launch"]]
+    by_engine = np.append(a.launches["tid"] == a.call_tid, False)[ops["launch"]]
+    step = np.searchsorted([s.t0 for s in a.steps], launched, side="right") - 1
+    is_inside = (step >= 0) & (launched < np.array(ends)[step])
+    return by_engine & ~is_inside
 
 
 def _absent(kernels: pd.DataFrame, num_rounds: int, part: str, mode: str) -> Iterator[str]:

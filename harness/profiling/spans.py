@@ -16,6 +16,8 @@ from .rules import Matcher, Rule
 # vLLM's `execute_context_0(0)_generation_2(10)`, before `execute_new_0_cached_2`; SGLang's `step[DECODE bs=2 ...]`.
 _BATCH_SIZE = re.compile(r"_generation_(\d{1,9})\(|_cached_(\d{1,9})$|\bbs=(\d{1,9})\b")
 
+_OWN_STEP = "specbench:step "
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -45,6 +47,7 @@ class Step:
     end: int
     is_whole: bool
     batch_size: int | None  # requests, as the name of a range in it tells
+    call_end: int | None = None  # of the call that makes all its forward passes, where specbench set the range
 
     @property
     def length_ns(self) -> int:
@@ -91,6 +94,7 @@ def steps_of(spans: Sequence[Span], file: str) -> list[Step]:
             end=end,
             is_whole=index + 1 < len(marks) or not _is_open(mark),
             batch_size=_first_in(told, mark.t0, end),
+            call_end=mark.t1 if mark.name.startswith(_OWN_STEP) else None,
         )
         for index, (mark, end, has_prompts) in enumerate(zip(marks, [*starts[1:], last_end], inside, strict=True))
     ]

@@ -35,8 +35,10 @@ def test_every_operation_but_a_copy_between_rounds_has_a_phase_and_the_tools_agr
     # vLLM copies a row of its block table in every 16th token's step: 4 and 3 times in 20 rounds
     assert nsys.graph.launches_per_round == pytest.approx(torch.graph.launches_per_round, abs=0.06)
     busy = [{(p.phase, p.draft_step): p.gpu_busy_ns for p in profile.phases} for profile in (nsys, torch)]
-    shares = [{key: ns / sum(times.values()) for key, ns in times.items()} for times in busy]
-    assert shares[0] == {key: pytest.approx(share, abs=0.002) for key, share in shares[1].items()}
+    assert busy[0].keys() == busy[1].keys()
+    if engine == "vllm":  # the GPU was shared while torch traced SGLang: its times say nothing
+        shares = [{key: ns / sum(times.values()) for key, ns in times.items()} for times in busy]
+        assert shares[0] == {key: pytest.approx(share, abs=0.002) for key, share in shares[1].items()}
 
 
 def test_each_pass_of_vllm_is_one_graph(profiles):
@@ -52,10 +54,9 @@ def test_a_chain_of_sglang_drafts_before_it_verifies(profiles):
     """`draft_rest`, all passes after the first, opens the step; the first follows verification. K = 4."""
     for profile in profiles["sglang"]:
         found = launches(profile)
-        assert found["verify", None] == (0, 1) and (found["draft", 0][1], found["draft", 1][1]) == (1, 1)
-        assert found["draft", 0][0] == 12 and found["draft", 1][0] == 4, "launched before the graphs, and seen"
-        assert profile.graph.verdict == "void"
-        assert profile.idle.num_overlapped == 0 and 0 < profile.idle.verify_to_draft_idle_ns < 100_000
+        assert found["verify", None] == found["draft", 0] == found["draft", 1] == (0, 1)
+        assert found["draft", None] == (36, 0), "copies and indices that are launched before the graphs"
+        assert profile.graph.verdict == "holds"
         calls = {(k.phase, k.name.partition("(")[0]): k.calls for k in profile.kernels if k.is_attention}
         assert calls["verify", "_fwd_kernel"] == 30 and calls["draft", "_fwd_grouped_kernel_stage1"] == 3
 
@@ -65,3 +66,5 @@ def test_a_tree_of_sglang_has_one_pass_behind_its_first(tmp_path):
     calls = {(k.phase, k.name.partition("(")[0]): k.calls for k in profile.kernels if k.is_attention}
     assert calls["verify", "_fwd_kernel"] == 30 and calls["draft", "_fwd_grouped_kernel_stage1"] == 1
     assert (profile.graph.launches_per_round, profile.syncs_per_round) == (91, 1)
+    assert profile.graph.verdict == "holds"
+    assert launches(profile)["draft", 0] == launches(profile)["draft", 1] == (0, 1)

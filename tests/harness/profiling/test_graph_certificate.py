@@ -48,6 +48,27 @@ def test_a_kernel_of_no_phase_may_be_of_any_part(tmp_path, mode, verdict):
         assert graph.reasons == ("1 kernels of the rounds lie in no phase, 1 of them not launched by a graph",)
 
 
+@pytest.mark.parametrize(("name", "verdict"), [("specbench:step", "holds"), ("step[DECODE bs=1]", "cannot tell")])
+def test_a_kernel_between_our_steps_is_of_no_part(tmp_path, name, verdict):
+    """SGLang's scheduler launches one to assign cache slots before a step; its own range may not hold all passes."""
+    s = Synth()
+    for number in range(4):
+        s.launch("assign_slots", 100)
+        with s.range(f"{name} {number}" if name.startswith("specbench") else name):
+            drafted(s)
+    assert certificate(tmp_path, s, first="full").verdict == verdict
+
+
+def test_a_kernel_of_another_thread_between_our_steps_may_be_of_any_part(tmp_path):
+    s = Synth()
+    for number in range(4):
+        s.launch("stray", 100)
+        s.calls[-1] = dataclasses.replace(s.calls[-1], tid=s.tid + 1)
+        with s.range(f"specbench:step {number}"):
+            drafted(s)
+    assert certificate(tmp_path, s, first="full").verdict == "cannot tell"
+
+
 def test_what_another_thread_launches_may_be_of_any_part(tmp_path):
     for s, number in rounds():
         drafted(s)
