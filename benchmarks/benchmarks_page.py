@@ -39,7 +39,7 @@ def benchmarks_page(runs: Sequence[SiteRun]) -> Page:
     return Page(
         path="benchmarks.html",
         title="Benchmarks",
-        lead="How specbench's own engine stands to others, what its head is worth, and what outside witnesses say.",
+        lead="How specbench's engine compares with others, what its head gains and what other implementations confirm.",
         sections=tuple(sections),
         files={href: HERE / href.removeprefix("data/") for href in sorted(linked)},
     )
@@ -90,7 +90,7 @@ def _against_vllm() -> Section:
         + "; ".join(f"{row.series}, batch {row.x}: {row.y:.2f}x" for row in behind.itertuples())
         + ".",
         f"Solid, {len(now)} cells: both engines loaded on one card, taking turns. Dashed, {len(before)} cells measured "
-        "before decode's matrix products and early launches in Triton, one engine after the other.",
+        "before the Triton products of few rows and early launches, one engine after the other.",
         "Random weights, greedy, acceptance forced to 3.0 tokens a round on both sides: machine speed alone.",
     ]
     chart = Chart(
