@@ -96,7 +96,7 @@ def _against_vllm() -> Section:
     chart = Chart(
         name="against-vllm",
         title="Decode tokens/s relative to vLLM 0.26.0, Llama-3.1-8B's shape, one H200",
-        description="Above 1x specbench is ahead. Solid: this engine; dashed: before its products of few rows.",
+        description="Above 1x specbench is ahead. Solid: measured now; dashed: before the products of few rows.",
         frame=small_charts(frame),
         x=Axis(title="batch (log scale)", scale="log2"),
         y=Axis(title="specbench / vLLM", unit="factor"),
@@ -134,8 +134,8 @@ def _cells() -> Section:
         for row in kept.decode_cells().itertuples()
     ]
     notes = (
-        "TPS: medians of all turns; vLLM in process. Ratio: median over turns of ours / vLLM, and its range. SmolLM2's "
-        "turns last milliseconds, so that its ranges are wide.",
+        "TPS: medians of all turns; vLLM in process. Ratio: median over turns of ours / vLLM, and its range. One "
+        "timing of a SmolLM2 cell takes 40 to 350 ms, so host noise shows in its ranges.",
         "Identical: greedy outputs of real acceptance and of the eager engine without speculation; others differ at a "
         "near-tie.",
     )

@@ -147,9 +147,11 @@ def main() -> None:
     parser.add_argument("--output-tokens", type=int, default=128)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
-    races = [Race(words, args.output_tokens, args.vllm_path) for words in args.races]
+    races: list[Race] = []
     rows: list[dict] = []
     try:
+        for words in args.races:
+            races.append(Race(words, args.output_tokens, args.vllm_path))
         for race in races:
             race.wait()
         for race in races:

@@ -71,7 +71,7 @@ def main() -> None:
             synthetic_acceptance_length=acceptance,
         )  # fmt: skip
     sizes = sorted({size for cell in cells for size in (cell.batch, cell.batch * (k + 1))})
-    # Its own share of memory in bytes: several engines stand on the card, and none may profile what the others leave.
+    # A cache of a fixed size: several engines share the card, so none may size its own by the memory that is free.
     llm = LLM(
         model=target, skip_tokenizer_init=True, load_format="dummy", dtype="bfloat16",
         max_model_len=max(cell.prompt for cell in cells) + num_tokens + 64, gpu_memory_utilization=0.25,

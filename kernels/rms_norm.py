@@ -122,6 +122,7 @@ def _rms_norm_kernel(
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK_H)
     inside = column < hidden
+    # Read before the wait: no kernel writes weights.
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     wait_for_inputs(EARLY)
     x = tl.load(x_ptr + row * stride_x + column, mask=inside, other=0.0)

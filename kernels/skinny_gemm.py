@@ -2,7 +2,8 @@
 
 One program multiplies a block of outputs with all rows and streams its part of the weights once, through as many stages
 as keep the memory busy. Before it waits for the kernel that computes `x`, it prefetches its first weights into the L2
-cache (programmatic dependent launch, see triton_support.py). A row has the same sum alone and among others of a block.
+cache (programmatic dependent launch, see triton_support.py). A row has the same sum alone and among up to 16 rows; with
+17 to 64 it goes through other blocks and may differ in the last bits.
 Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up rows).
 """
 
@@ -62,13 +63,13 @@ def choose_blocks(num_rows: int, num_outputs: int, num_inputs: int, is_gated: bo
         return None
     is_wide = num_outputs >= 16384
     is_short = num_inputs <= 1024
+    prefetch = _prefetched_lines(num_outputs, num_inputs)
     if num_rows > _FEW_ROWS:
         if is_gated:
-            return Blocks(16, 128, 6, 4, 8) if is_short else Blocks(64, 64, 4, 4)
+            return Blocks(16, 128, 6, 4, prefetch) if is_short else Blocks(64, 64, 4, 4)
         if is_wide:
             return Blocks(128, 64, 4, 4)
-        return Blocks(64, 64, 6, 4, 8) if is_short else None
-    prefetch = _prefetched_lines(num_outputs, num_inputs)
+        return Blocks(64, 64, 6, 4, prefetch) if is_short else None
     if is_gated:
         return Blocks(64, 128, 4, 4, prefetch)
     if is_wide:
@@ -124,7 +125,7 @@ def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bo
         x_TI.stride(0),
         INPUTS=num_inputs,
         IS_GATED=is_gated,
-        PREFETCH=blocks.prefetch if x_TI.is_cuda else 0,
+        PREFETCH=blocks.prefetch if x_TI.is_cuda else 0,  # the interpreter knows no inline assembly
         BLOCK_T=max(_FEW_ROWS, triton.next_power_of_2(num_rows)),
         BLOCK_O=blocks.outputs,
         BLOCK_I=blocks.inputs,

@@ -109,4 +109,6 @@ def early_launch(operand: Tensor) -> dict[str, bool]:
 
 @cache
 def _launches_early(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _EARLY_LAUNCH_CAPABILITY
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(device) >= _EARLY_LAUNCH_CAPABILITY

@@ -36,7 +36,7 @@ def test_every_operation_but_a_copy_between_rounds_has_a_phase_and_the_tools_agr
     assert nsys.graph.launches_per_round == pytest.approx(torch.graph.launches_per_round, abs=0.06)
     busy = [{(p.phase, p.draft_step): p.gpu_busy_ns for p in profile.phases} for profile in (nsys, torch)]
     assert busy[0].keys() == busy[1].keys()
-    if engine == "vllm":  # the GPU was shared while torch traced SGLang: its times say nothing
+    if engine == "vllm":  # several processes shared the GPU while SGLang was traced: its times say nothing
         shares = [{key: ns / sum(times.values()) for key, ns in times.items()} for times in busy]
         assert shares[0] == {key: pytest.approx(share, abs=0.002) for key, share in shares[1].items()}
 
@@ -56,7 +56,7 @@ def test_a_chain_of_sglang_drafts_before_it_verifies(profiles):
         found = launches(profile)
         assert found["verify", None] == found["draft", 0] == found["draft", 1] == (0, 1)
         assert found["draft", None] == (36, 0), "copies and indices that are launched before the graphs"
-        assert profile.graph.verdict == "holds"
+        assert profile.graph.verdict == "holds" and profile.idle.num_overlapped == 0
         calls = {(k.phase, k.name.partition("(")[0]): k.calls for k in profile.kernels if k.is_attention}
         assert calls["verify", "_fwd_kernel"] == 30 and calls["draft", "_fwd_grouped_kernel_stage1"] == 3
 

@@ -115,12 +115,18 @@ class Launcher:
             for size in reversed(capture_sizes(self._max_num_seqs)):
                 for k in reversed(self._draft_counts):
                     self._launch_dummies(self.round_for(size, mode, k))
-        if self.plan.mixed != "full":
-            few = [size for size in ROW_BLOCKS if size <= self._mixed_sizes[-1] and use_triton(self._state.n_S)]
-            for size in reversed(self._mixed_sizes if self.plan.mixed == "piecewise" else few):
-                chunks = [_PADDING_CHUNK] * (size // _PADDING_CHUNK) + [size % _PADDING_CHUNK]
-                entries = [MixedEntry(self._state.dummy_slot, c, True, False, c, is_padding=True) for c in chunks if c]
-                self.launch_mixed(entries, mode, NullRanges(), self._capture_host)
+        for size in reversed(self._mixed_sizes_to_meet()):
+            chunks = [_PADDING_CHUNK] * (size // _PADDING_CHUNK) + [size % _PADDING_CHUNK]
+            entries = [MixedEntry(self._state.dummy_slot, c, True, False, c, is_padding=True) for c in chunks if c]
+            self.launch_mixed(entries, mode, NullRanges(), self._capture_host)
+
+    def _mixed_sizes_to_meet(self) -> Sequence[int]:
+        """Row counts of mixed steps that need graphs, or kernels of their own: few rows are padded to three sizes."""
+        if self.plan.mixed == "piecewise":
+            return self._mixed_sizes
+        if self.plan.mixed == "full" or not use_triton(self._state.n_S):
+            return []
+        return [min(size, self._mixed_sizes[-1]) for size in ROW_BLOCKS]
 
     def _launch_dummies(self, decode_round: DecodeRound) -> None:
         n_S, dummy = self._state.n_S, self._state.dummy_slot

@@ -65,7 +65,7 @@ class Linear:
         return F.linear(x_TI, self._weight, self.bias)
 
     def gated(self, x_TI: Tensor) -> Tensor:
-        """`silu(gate) * up` [T, O / 2] of outputs that are gate rows, then up rows."""
+        """`silu(gate) * up` [T, O / 2] of outputs that are gate rows, then up rows; of a plain Linear only."""
         if self.bias is None and self._weight is not None:
             blocks = skinny_blocks(x_TI, self._weight, is_gated=True)
             if blocks is not None:
