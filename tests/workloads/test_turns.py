@@ -44,7 +44,7 @@ def test_question_files_of_the_user(tmp_path, name):
     ("change", "said"),
     [
         (lambda rows: [*rows[:3], {**rows[3], "turns": [PLACEHOLDER]}], "question 84 is 'FULL BENCHMARK DATA"),
-        (lambda rows: [{**row, "turns": ["gated"]} for row in rows], "4 questions are 'gated', no question"),
+        (lambda rows: [{**row, "turns": ["gated"]} for row in rows], "4 questions are 'gated', not a question"),
     ],
 )
 def test_placeholders_are_no_questions(tmp_path, change, said):
