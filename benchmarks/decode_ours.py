@@ -1,21 +1,24 @@
 """Our engine's side of benchmarks/decode_race.py: `no-spec` and the chain with K drafts, each in one CUDA graph.
 
-    PYTHONPATH=.ns python3 benchmarks/decode_ours.py SHAPE ACCEPTANCE_LENGTH OUTPUT_TOKENS K/BxPROMPT ...
+    PYTHONPATH=.ns python3 benchmarks/decode_ours.py SHAPE[@GPUS] ACCEPTANCE_LENGTH OUTPUT_TOKENS K/BxPROMPT ...
 
 Random bf16 weights, greedy, sync=none, our Triton attention, pages of 16. Before an engine is timed, its greedy output
 with real acceptance is compared with that of the eager `no-spec` engine (no graph, a read every round): identical, or
 the two tokens at the first divergence are a near-tie of the target.
 
 One JSON line when all engines are ready; then, for each line on standard input, one with the figures of every cell.
+With @GPUS this is one rank of so many: RANK says which, and they meet through the file MEETING.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import random
 import sys
 import time
+from pathlib import Path
 
 import torch
 from decode_race import Cell
@@ -25,6 +28,7 @@ from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request, SamplingParams
 from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.core.synthetic import parse_acceptance
+from specbench.harness.engines.native.models.group import ALONE, Group, join
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.loader import dummy_target
 from specbench.harness.engines.native.models.score import last_logits
@@ -114,10 +118,19 @@ class Timed:
         return len(self.prompts) * (self.num_tokens - 1) / (seconds - prefill_s)
 
 
+def group_of(num_ranks: int) -> Group:
+    if num_ranks == 1:
+        return ALONE
+    rank = int(os.environ["RANK"])
+    torch.cuda.set_device(rank)
+    return join(rank, num_ranks, Path(os.environ["MEETING"]), torch.device("cuda", rank), torch.bfloat16, "auto")
+
+
 def main() -> None:
-    shape, acceptance, num_tokens = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+    (shape, _, num_ranks), acceptance, num_tokens = sys.argv[1].partition("@"), float(sys.argv[2]), int(sys.argv[3])
     with torch.inference_mode():
-        target = dummy_target(shape, torch.bfloat16, torch.device("cuda"))
+        group = group_of(int(num_ranks or 1))
+        target = dummy_target(shape, torch.bfloat16, torch.device("cuda", torch.cuda.current_device()), group=group)
         cells = [Timed(target, Cell.parse(word), acceptance, num_tokens) for word in sys.argv[4:]]
         gc.collect()
         gc.freeze()

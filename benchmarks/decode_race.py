@@ -3,10 +3,11 @@
     PYTHONPATH=.ns python3 benchmarks/decode_race.py --vllm-path /tmp/vllm --seconds 90 --output race.json \\
         llama-3.1-8b,3.0,1x128,8x128,1x4096 smollm2-135m,2.5,1x128,8x128
 
-A race is SHAPE,ACCEPTANCE_LENGTH,BxPROMPT,...: each cell runs without speculation and with K = 4. All engines are
-loaded first (ours checks its outputs then); after that one turn of ours and one of vLLM alternate until `--seconds`
-are over for the shape, so that a change of the machine's speed meets both. A turn's figure is (tokens - B) / (time -
-time of one token each), host time. Printed: medians of all turns, spread (max - min) / median, the ratio by turn.
+A race is SHAPE[@GPUS],ACCEPTANCE_LENGTH,[K/]BxPROMPT,...: without K/, a cell runs without speculation and with K = 4.
+@2 splits both engines' models among two GPUs (tensor parallelism). All engines are loaded first (ours checks its
+outputs then); after that one turn of ours and one of vLLM alternate until `--seconds` are over for the shape, so that a
+change of the machine's speed meets both. A turn's figure is (tokens - B) / (time - time of one token each), host time.
+Printed: medians of all turns, spread (max - min) / median, the ratio by turn.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NUM_DRAFTS = 4
+DRAFTS = (0, 4)  # of a cell that names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +44,44 @@ class Cell:
 
 
 class Worker:
-    """A process that has the engines of some cells and times each once when it is asked."""
+    """Processes, one a rank, that have the engines of some cells and time each once when they are asked."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], cells: list[Cell]):
+    def __init__(self, command: list[str], environments: list[dict[str, str]], cells: list[Cell]):
         self.cells = cells
-        self._process = subprocess.Popen(
-            [*command, *map(str, cells)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._processes = [
+            subprocess.Popen(
+                [*command, *map(str, cells)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for environment in environments
+        ]
 
     def read(self, key: str) -> list:
-        """The next message that has `key`; engines print other lines too. SystemExit when the process has ended."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        """The next message of rank 0 with `key`; engines print other lines too. SystemExit when it has ended."""
+        first = self._processes[0]
+        assert first.stdout is not None
+        for line in first.stdout:
             if line.startswith("{") and key in (message := json.loads(line)):
                 return message[key]
-        raise SystemExit(f"{' '.join(self._process.args[1:3])} ended with status {self._process.wait()}")
+        raise SystemExit(f"{' '.join(first.args[1:3])} ended with status {first.wait()}")
 
     def turn(self) -> dict[Cell, float]:
-        assert self._process.stdin is not None
-        self._process.stdin.write("turn\n")
-        self._process.stdin.flush()
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write("turn\n")
+            process.stdin.flush()
         return dict(zip(self.cells, self.read("tps"), strict=True))
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+def cells_of(loads: list[str]) -> dict[int, list[Cell]]:
+    """By K, in the order in which they were named."""
+    words = [word for load in loads for word in ([load] if "/" in load else [f"{k}/{load}" for k in DRAFTS])]
+    found = [Cell.parse(word) for word in words]
+    return {k: [cell for cell in found if cell.k == k] for k in sorted({cell.k for cell in found})}
 
 
 class Race:
@@ -74,12 +89,17 @@ class Race:
 
     def __init__(self, words: str, num_tokens: int, vllm_path: str):
         self.shape, self.acceptance, *loads = words.split(",")
-        cells = {k: [Cell.parse(f"{k}/{load}") for load in loads] for k in (0, NUM_DRAFTS)}
-        ours = [sys.executable, str(HERE / "decode_ours.py"), self.shape, self.acceptance, str(num_tokens)]
-        theirs = [sys.executable, str(HERE / "decode_vllm.py"), self.shape, self.acceptance, str(num_tokens)]
-        environment = {**os.environ, "PYTHONPATH": vllm_path}
-        self.ours = Worker(ours, dict(os.environ), [*cells[0], *cells[NUM_DRAFTS]])
-        self.theirs = [Worker(theirs, environment, cells[k]) for k in cells]
+        cells = cells_of(loads)
+        num_ranks = int(self.shape.partition("@")[2] or 1)
+        arguments = [self.shape, self.acceptance, str(num_tokens)]
+        self._meeting = tempfile.TemporaryDirectory(prefix="decode-race-")
+        ranks = [
+            {**os.environ, "RANK": str(rank), "MEETING": f"{self._meeting.name}/ranks"} for rank in range(num_ranks)
+        ]
+        ours = [sys.executable, str(HERE / "decode_ours.py"), *arguments]
+        theirs = [sys.executable, str(HERE / "decode_vllm.py"), *arguments]
+        self.ours = Worker(ours, ranks, [cell for each in cells.values() for cell in each])
+        self.theirs = [Worker(theirs, [{**os.environ, "PYTHONPATH": vllm_path}], each) for each in cells.values()]
 
     def wait(self) -> None:
         self.checks = dict(zip(self.ours.cells, self.ours.read("checks"), strict=True))
@@ -114,6 +134,7 @@ class Race:
     def close(self) -> None:
         for worker in (self.ours, *self.theirs):
             worker.close()
+        self._meeting.cleanup()
 
 
 def spread(values: list[float]) -> float:
@@ -141,7 +162,7 @@ def table(rows: list[dict]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("races", nargs="+", metavar="SHAPE,ACCEPTANCE_LENGTH,BxPROMPT,...")
+    parser.add_argument("races", nargs="+", metavar="SHAPE[@GPUS],ACCEPTANCE_LENGTH,[K/]BxPROMPT,...")
     parser.add_argument("--vllm-path", required=True, help="folder that holds the package vllm")
     parser.add_argument("--seconds", type=float, default=90, help="of each shape")
     parser.add_argument("--output-tokens", type=int, default=128)

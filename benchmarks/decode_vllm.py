@@ -1,6 +1,6 @@
 """vLLM's side of benchmarks/decode_race.py: random weights, forced acceptance, one process.
 
-    PYTHONPATH=/tmp/vllm python3 benchmarks/decode_vllm.py SHAPE ACCEPTANCE_LENGTH OUTPUT_TOKENS K/BxPROMPT ...
+    PYTHONPATH=/tmp/vllm python3 benchmarks/decode_vllm.py SHAPE[@GPUS] ACCEPTANCE_LENGTH OUTPUT_TOKENS K/BxPROMPT ...
 
 All cells have the same K, 0 for no speculation. One JSON line when the engine is ready; then, for each line on standard
 input, one with the figures of every cell.
@@ -31,8 +31,11 @@ SHAPES = {
         hidden_size=576, intermediate_size=1536, num_attention_heads=9, num_key_value_heads=3, head_dim=64,
         vocab_size=49152, rope_theta=1e5, num_hidden_layers=30, tie_word_embeddings=True, draft_vocab_size=16384,
     ),
+    "qwen2.5-1.5b": dict(
+        hidden_size=1536, intermediate_size=8960, num_attention_heads=12, num_key_value_heads=2, head_dim=128,
+        vocab_size=151936, rope_theta=1e6, num_hidden_layers=28, tie_word_embeddings=True, draft_vocab_size=32000,
+    ),
 }  # fmt: skip
-_KV_BYTES = 6 << 30
 COMMON = dict(
     model_type="llama", max_position_embeddings=8192, rms_norm_eps=1e-5, torch_dtype="bfloat16", bos_token_id=1,
     eos_token_id=2, hidden_act="silu",
@@ -56,8 +59,17 @@ def write_configs(shape: str) -> tuple[str, str]:
     return paths[0], paths[1]
 
 
+def kv_bytes(shape: str, cells: list[Cell], num_tokens: int, num_ranks: int) -> int:
+    """A GPU's share of the keys and values of the largest cell, with a tenth to spare so that nothing is preempted."""
+    values = SHAPES[shape]
+    num_values = 2 * values["num_hidden_layers"] * values["num_key_value_heads"] * values["head_dim"]
+    most = max(cell.batch * (cell.prompt + num_tokens + 64) for cell in cells)
+    return int(1.1 * 2 * num_values * most / num_ranks) + (1 << 30)  # bf16; the drafter's layer is in the 1 GiB
+
+
 def main() -> None:
-    shape, acceptance, num_tokens = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+    (shape, _, num_ranks), acceptance, num_tokens = sys.argv[1].partition("@"), float(sys.argv[2]), int(sys.argv[3])
+    num_gpus = int(num_ranks or 1)
     cells = [Cell.parse(word) for word in sys.argv[4:]]
     k, max_batch = cells[0].k, max(cell.batch for cell in cells)
     from vllm import SamplingParams
@@ -74,9 +86,10 @@ def main() -> None:
     # A cache of a fixed size: several engines share the card, so none may size its own by the memory that is free.
     llm = LLM(
         model=target, skip_tokenizer_init=True, load_format="dummy", dtype="bfloat16",
-        max_model_len=max(cell.prompt for cell in cells) + num_tokens + 64, gpu_memory_utilization=0.25,
-        kv_cache_memory_bytes=_KV_BYTES, max_num_seqs=max_batch, seed=0, enable_prefix_caching=False,
-        disable_log_stats=True, speculative_config=speculative,
+        max_model_len=max(cell.prompt for cell in cells) + num_tokens + 64, gpu_memory_utilization=0.1,
+        kv_cache_memory_bytes=kv_bytes(shape, cells, num_tokens, num_gpus), max_num_seqs=max_batch, seed=0,
+        enable_prefix_caching=False, disable_log_stats=True, speculative_config=speculative,
+        tensor_parallel_size=num_gpus,
         compilation_config=dict(cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=max(sizes)),
     )  # fmt: skip
     rng = random.Random(0)
