@@ -14,7 +14,7 @@ from .draft_model_drafter import DraftModelDrafter
 class DraftModel(AutoK):
     """k: drafts per round, or `auto` by k_table, the draft_table.json of a sweep. draft: a model's name or
     directory, self:L (the target's first L layers) or shape:NAME.
-    draft_sample_method: as of eagle."""
+    draft_sample_method: as for eagle."""
 
     name = "draft-model"
     graph = "full_and_piecewise"

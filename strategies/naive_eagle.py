@@ -13,8 +13,8 @@ from .eagle import Eagle
 
 @dataclass(frozen=True, kw_only=True)
 class NaiveEagle(Eagle):
-    """k: drafts per round (1 as in the pull request), or `auto` by k_table, as of eagle. head: folder or hub name of
-    an EAGLE checkpoint, or `random`. draft_sample_method: as of eagle."""
+    """k: drafts per round (1 as in the pull request), or `auto` by k_table, as for eagle. head: folder or hub name of
+    an EAGLE checkpoint, or `random`. draft_sample_method: as for eagle."""
 
     name = "naive-eagle"
     graph = "one"

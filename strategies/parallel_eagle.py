@@ -12,8 +12,8 @@ from .one_pass_drafter import OnePassDrafter
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelEagle(AutoK):
-    """k: drafts per round, or `auto` by k_table, as of eagle. head: folder or hub name of an EAGLE-3 head for parallel
-    drafting (its config.json has ptd_token_id), or `random`. draft_sample_method: as of eagle."""
+    """k: drafts per round, or `auto` by k_table, as for eagle. head: folder or hub name of an EAGLE-3 head for parallel
+    drafting (its config.json has ptd_token_id), or `random`. draft_sample_method: as for eagle."""
 
     name = "parallel-eagle"
     graph = "full_and_piecewise"
