@@ -1,4 +1,4 @@
-"""Our own engine behind the interface: the target and its tokenizer loaded once, an engine object an arm."""
+"""Our own engine behind the interface: the target and its tokenizer are loaded once, with one engine object per arm."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from specbench.workloads.assets.shipped_heads import PREFIX, shipped_head, shipp
 
 @dataclass(slots=True)
 class NativeEngine(EngineKind):
-    """Deployments do one thing at a time, one after another, so all keep their keys and values in the same memory.
+    """Deployments run one after another, so all keep their KV caches in the same memory. `group`: of the rank that this
+    process is.
 
-    `group`: of the rank that this process is. A run that asks for several ranks starts them when it is opened; each has
-    such an engine, and the one here only asks.
+    A run with several ranks starts them when it is opened; each rank has an engine like this one, and this one only
+    sends them orders.
     """
 
     name: str = field(default="specbench", init=False)
@@ -47,9 +48,9 @@ class NativeEngine(EngineKind):
 
     @property
     def target(self) -> targets.Target:
-        """For what knows our own engine. That of several ranks, which have parts of it, is loaded here when it is first
-        asked for: whole, so that what it judges of theirs shares no split with them. ValueError where it does not fit
-        beside them."""
+        """For code that knows our own engine. With several ranks, each of which has a part of it, the whole target is
+        loaded here when it is first needed, so that its judgement of the ranks does not depend on the split. ValueError
+        if it does not fit next to them."""
         assert self._config is not None, "the engine was not opened"
         if self._target is None:
             self._target = targets.load(self._config)
@@ -105,7 +106,7 @@ class NativeEngine(EngineKind):
             raise ValueError(with_arm(arm, str(error))) from error
 
     def _with_shipped_heads(self, arms: list[ResolvedArm], config: RunConfig) -> list[ResolvedArm]:
-        """An arm that needs a head and names none gets the one that comes with the package for this very target."""
+        """An arm that needs a head and names none gets the one shipped for this exact target."""
         described = self.target.described
         sha256 = described.sha256 or ""
         own = shipped_head_for(sha256, described.source or "")
@@ -149,7 +150,8 @@ def _check_against_model(config: RunConfig, target: targets.Target) -> None:
 
 def check_ranks(config: RunConfig, progress: OpenProgress) -> None:
     """ValueError, before any process is started, for more ranks than there are GPUs or than can share the model, and
-    for a way to sum that the device does not have. The model's files are here afterwards: the ranks only read them."""
+    for an all-reduce method that the device does not have. The model's files are then on disk: the ranks only read
+    them."""
     device = pick_device(config.device)
     check_split(targets.shape_of(config, progress.asset), config.tensor_parallel_size)
     check_method(config.all_reduce, device)

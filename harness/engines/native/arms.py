@@ -17,7 +17,7 @@ from specbench.harness.spec.plans import GraphPlan
 
 @dataclass(frozen=True, slots=True)
 class ResolvedArm:
-    """An arm whose every switch is known; `notes` are what a reader of its row must know."""
+    """An arm with every switch determined; `notes` are remarks for readers of its row."""
 
     config: ArmConfig
     strategy: Strategy
@@ -35,7 +35,7 @@ class ResolvedArm:
 
     @property
     def footprint(self) -> int:
-        """The one that writes furthest ahead needs the largest caches; all others fit into its memory."""
+        """The arm that writes furthest ahead needs the largest caches; all others fit into its memory."""
         return self.strategy.lookahead.overhang
 
     def setup(self) -> ArmSetup:
@@ -108,7 +108,7 @@ def _notes(
 
 
 def _why_not(c: Choices) -> str:
-    """What keeps an automatic graph plan from being the strategy's own."""
+    """Why an automatic graph plan is not the strategy's own."""
     if c.device != "cuda":
         return c.device
     others = {"attention": c.attention, "sync": c.sync, "drafter": c.drafter}

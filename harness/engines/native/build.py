@@ -19,7 +19,7 @@ from .arms import ResolvedArm
 
 
 def page_size_for(config: RunConfig, device: torch.device) -> int:
-    """A CPU views runs of pages, so large pages are best there; 16 is what GPU engines use."""
+    """On a CPU, which views runs of pages, large pages are best; 16 is what GPU engines use."""
     return config.page_size or (128 if device.type == "cpu" else 16)
 
 

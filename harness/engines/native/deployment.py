@@ -28,7 +28,7 @@ from .steady import IGNORED_STOPS, trace_rounds
 
 
 class NativeDeployment:
-    """`engine` is for what knows our own: rooflines, and tests."""
+    """`engine` is for code that knows our own engine: rooflines and tests."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer | None = None):
         self.engine = engine
@@ -39,7 +39,7 @@ class NativeDeployment:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Its graphs and memory are freed with the last reference."""
+        """Graphs and memory are freed with the last reference."""
 
     @property
     def described(self) -> EngineFacts:
@@ -68,7 +68,7 @@ class NativeDeployment:
 
     @torch.inference_mode()
     def warm_up(self, load: Load, warmup: WarmUp) -> None:
-        # Before anything is timed: a capture in the middle of a block would count in its figures.
+        # Before anything is timed: a capture during a block would affect its figures.
         self._capture(load)
         warm_up(self.engine, load, warmup)
 
@@ -83,7 +83,8 @@ class NativeDeployment:
         self._has_phases = True
 
     def _count_experts(self, before: tuple[int, int], sink: RowSink) -> None:
-        """Counts for decode rounds, including padding rows and what a drafter made of the target's own layers reads."""
+        """Counts for decode rounds, including padding rows and the reads of a drafter made of the target's own
+        layers."""
         config, after = self.engine.target.config.experts, self.engine.target.expert_reads.total()
         num_read, num_passes = after[0] - before[0], after[1] - before[1]
         if config is not None and num_passes:
@@ -91,7 +92,7 @@ class NativeDeployment:
             sink.add_counters([CounterRow(EXPERTS_READ, per_pass), CounterRow(NUM_EXPERTS, all_experts)])
 
     def reset(self) -> None:
-        """Does nothing: without a prefix cache, nothing is kept from one block to the next."""
+        """Does nothing: without a prefix cache, nothing is kept between blocks."""
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
@@ -131,7 +132,7 @@ class NativeDeployment:
         )
 
     def _capture(self, load: Load) -> Mode:
-        """What is captured already stays as it is. Of a grid of temperatures: each alone, and all in one batch."""
+        """Existing captures stay unchanged. For a grid of temperatures: each separately, and all in one batch."""
         firsts = {prompt.temperature: index for index, prompt in reversed(list(enumerate(load.prompts)))}
         samplings = [load.request(index).sampling for index in firsts.values()]
         modes = dict.fromkeys([*(SamplingMode.of([one]) for one in samplings), SamplingMode.of(samplings)])
@@ -139,7 +140,7 @@ class NativeDeployment:
         return SamplingMode.of(samplings)
 
     def _parts(self, batch_size: int, mode: Mode) -> list[str]:
-        """The parts that a round has: without a drafter, there is no claim about one."""
+        """The parts of a round; without a drafter, there is no claim about one."""
         segments = self.engine.launcher.round_for(batch_size, mode).segments
         names = [phase.name for segment in segments for phase in segment.phases]
         return list(dict.fromkeys(part for part in map(part_of, names) if part is not None))

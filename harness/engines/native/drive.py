@@ -57,8 +57,8 @@ def logprob_rows(request: Request, num_kept: int) -> list[LogprobRow]:
 def run_block(engine: Engine, load: Load, sink: RowSink, decode: Decode | None = None) -> None:
     """Sends every prompt once and waits for all, unless the sink cancels. The engine must be idle.
 
-    Steps, phases and log-probabilities are handed over behind the last step, since nothing may stand between two of
-    them; those of a block that is cut short, too.
+    Steps, phases and log-probabilities are handed over after the last step, since nothing may come between two steps;
+    this includes those of an interrupted block.
     """
     assert not engine.has_work, "the engine is still busy with an earlier block"
     clear(engine)
@@ -76,7 +76,7 @@ def run_block(engine: Engine, load: Load, sink: RowSink, decode: Decode | None =
 def _send_all(
     engine: Engine, load: Load, sink: RowSink, strings: StopStrings, ended: list[tuple[Request, int]]
 ) -> None:
-    """`ended`: filled with each request and how many of its tokens were kept."""
+    """`ended`: gets each request and the number of its tokens that were kept."""
     pending = list(range(len(load) - 1, -1, -1))
     in_flight = 0
     start = time.perf_counter()
@@ -105,13 +105,13 @@ def _send_all(
 
 
 def clear(engine: Engine) -> None:
-    """Forgets the rows of what ran before."""
+    """Drops the rows of earlier work."""
     engine.log.take()
     engine.phase_log.clear()
 
 
 def empty(engine: Engine) -> None:
-    """Ends whatever is left, and reads what is still in flight: rounds launched before the host knew that their
+    """Ends all remaining requests, and reads what is still in flight: rounds launched before the host knew that their
     requests had finished."""
     for request in [*engine.scheduler.running, *engine.scheduler.waiting]:
         engine.abort(request.id)
@@ -119,16 +119,14 @@ def empty(engine: Engine) -> None:
 
 
 def settle(engine: Engine) -> None:
-    """Reads what is still in flight."""
+    """Reads the steps still in flight."""
     while engine.has_work:
         engine.step()
 
 
 def warm_up(engine: Engine, load: Load, warmup: WarmUp) -> None:
-    """Sends the workload's prompts, over and over if need be, until decode rounds are stable or time is over.
-
-    Before that every shape is met, so that its kernels are compiled before anything is measured.
-    """
+    """Sends the workload's prompts, repeatedly if needed, until decode rounds are stable or time is up. First every
+    shape is launched once, so that its kernels are compiled before anything is measured."""
     sender = _WarmUpSender(engine, load)
     _meet_shapes(sender, warmup.max_s)
     started = time.perf_counter()
@@ -149,7 +147,7 @@ def warm_up(engine: Engine, load: Load, warmup: WarmUp) -> None:
 
 
 class _WarmUpSender:
-    """Requests of a workload under numbers of their own, so that a prompt can be sent again."""
+    """Requests of a workload with new ids, so that a prompt can be sent again."""
 
     def __init__(self, engine: Engine, load: Load):
         self.engine, self.load = engine, load
@@ -176,8 +174,8 @@ class _WarmUpSender:
 def _meet_shapes(sender: _WarmUpSender, max_s: float) -> None:
     """The shortest and the longest prompt alone, then prompt chunks together with 1, 2, ... decodes.
 
-    On a CPU nothing is compiled and a step is dear, so `max_s` bounds it there; elsewhere a limit would leave to the
-    measured blocks whatever the compiler was too slow for.
+    On a CPU nothing is compiled and steps are expensive, so `max_s` bounds it there. Elsewhere a limit would leave
+    remaining compilations to the measured blocks.
     """
     load, started = sender.load, time.perf_counter()
     by_length = sorted(range(len(load)), key=lambda index: len(load.prompts[index].token_ids))

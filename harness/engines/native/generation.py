@@ -24,11 +24,9 @@ from .stop_strings import Decode, StopWatch
 def generate(
     engine: Engine, requests: Sequence[PromptRequest], decode: Decode | None, sink: RowSink
 ) -> dict[int, str | None]:
-    """Sends all requests through an idle engine and waits for all. Those with stop strings, as many at a time as it
-    takes: the host watches what is running.
-
-    Raises the engine's ValueError for a prompt that does not fit.
-    """
+    """Sends all requests through an idle engine and waits for all. Requests with stop strings are sent in batches that
+    fit the engine, because the host watches running requests. Raises the engine's ValueError for a prompt that does not
+    fit."""
     assert not engine.has_work, "the engine is still busy"
     assert decode is not None or not any(prompt.stop for prompt in requests), "stop strings need a tokenizer"
     clear(engine)

@@ -1,4 +1,4 @@
-"""Asks the CUDA driver what the graph under capture holds so far.
+"""Asks the CUDA driver about the graph under capture.
 
 Through `libcuda`, whose symbols keep their signatures across CUDA 12 and 13; the runtime's do not
 (cudaStreamGetCaptureInfo has six arguments in 12, seven in 13). Signatures: cuda.h, sections "Stream Management" and
@@ -19,9 +19,7 @@ _CHILD_GRAPH = 4  # CU_GRAPH_NODE_TYPE_GRAPH
 
 class GraphOperations:
     """Called during a capture: the number of kernel, memcpy and memset nodes on torch's current stream so far.
-
-    RuntimeError where nothing is being captured, or the driver refuses: a count of zero is always a true one.
-    """
+    RuntimeError if nothing is being captured, or if the driver refuses, so that a count of zero is always real."""
 
     def __init__(self) -> None:
         name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"

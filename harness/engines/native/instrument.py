@@ -20,11 +20,9 @@ _NUM_PAIRS = 15
 
 
 def instrumented_phases(engine: Engine, load: Load) -> list[PhaseRow]:
-    """Rows of `phases.parquet` with `instrumented` set, for the largest batch; empty where rounds are not captured, and
-    where their number of drafts changes.
-
-    The requests are the workload's own, so that lengths and acceptance are those of the run.
-    """
+    """Rows of `phases.parquet` with `instrumented` set, for the largest batch; empty if rounds are not captured, or
+    if their number of drafts changes. The requests are the workload's own, so that lengths and acceptance match the
+    run."""
     if engine.config.graph.decode_modes - {"full", "one"} or len(engine.draft_counts.choices) > 1:
         return []
     num_requests = min(engine.config.max_num_seqs, len(load))

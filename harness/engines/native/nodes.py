@@ -1,4 +1,4 @@
-"""Counting the operations of captured graphs by phase: asked of the graph under capture at every phase boundary."""
+"""Counts the operations of captured graphs by phase: reads the graph under capture at every phase boundary."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from .graph_nodes import GraphOperations
 
 
 def node_counter(count: Callable[[], int]) -> CountClock:
-    """A clock for the inside of captures whose time is the number of operations captured so far, over all captures.
-
-    `count`: operations of the graph that is being captured on the current stream.
-    """
+    """A clock inside captures whose time is the number of operations captured so far, over all captures. `count`:
+    operations of the graph that is being captured on the current stream."""
     return CountClock("graph_nodes", count, passed_over=frozenset({END, GAP}))
 
 
 def record_node_maps(
     launcher: Launcher, num_requests: int, mode: Mode, count: Callable[[], int] | None = None
 ) -> tuple[NodeMap, ...]:
-    """Captures the round of that batch size once more and counts; nothing where no part of it is a graph.
+    """Captures the round of this batch size again and counts; empty if no part of it is a graph.
 
-    A second capture, so that engines that are not profiled carry nothing of this. `count` is the driver's where nothing
-    is given. RuntimeError where it refuses.
+    It is a second capture, so that engines that are not profiled are unaffected. `count` is the driver's by default.
+    RuntimeError if it refuses.
     """
     if not launcher.plan.pads:
         return ()

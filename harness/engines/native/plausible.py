@@ -1,4 +1,4 @@
-"""Whether a loaded model knows plain English better than a guess does. Weights that were read wrongly do not."""
+"""Whether a loaded model predicts plain English better than a uniform guess. Incorrectly read weights do not."""
 
 from __future__ import annotations
 

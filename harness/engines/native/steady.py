@@ -1,7 +1,7 @@
-"""Steady decode rounds at full batch: no request arrives or ends while they are looked at.
+"""Steady decode rounds at full batch: no request arrives or ends during them.
 
-Every request may answer for longer than the rounds can last and stop ids are ignored, so that the batch stays as it is;
-prompts that leave too little room for that are passed over.
+Every request may generate for longer than the rounds can last, and stop ids are ignored, so the batch stays full.
+Prompts that leave too little room for that are skipped.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ IGNORED_STOPS = "stop ids are ignored in profiled rounds, so that no request end
 
 
 def trace_rounds(engine: Engine, load: Load, num_rounds: int, tracer: Tracer) -> SteadyRounds:
-    """Fills an idle, warmed engine, runs `num_rounds` decode rounds between `tracer.begin` and `end`, and empties it.
-
-    Raises ValueError where the workload cannot keep the batch full for so long, RuntimeError if it was not.
-    """
+    """Fills an idle, warmed-up engine, runs `num_rounds` decode rounds between `tracer.begin` and `end`, and empties
+    it. Raises ValueError if the workload cannot keep the batch full for that long, RuntimeError if it was not full."""
     assert not engine.has_work, "the engine is still busy"
     requests = steady_requests(engine, load, num_rounds)
     ranges = engine.ranges
@@ -72,7 +70,8 @@ def steady_requests(engine: Engine, load: Load, num_rounds: int) -> list[Request
 
 
 def _tokens_needed(engine: Engine, prompt_len: int, size: int, num_rounds: int) -> int:
-    """Tokens that a request may get until the last round is over, were all drafts accepted and no prompt longer."""
+    """Tokens that a request may get until the last round is over, if all drafts are accepted and no prompt is
+    longer."""
     tree = engine.strategy.tree
     per_round = (tree.depth if tree else engine.strategy.num_drafts) + 1
     # Early requests decode during the prompts of later ones.

@@ -1,7 +1,7 @@
-"""Stop strings of measured requests: the host looks at what it has read after every step.
+"""Stop strings of measured requests: the host checks what it has read after every step.
 
-The engine knows stop ids only, and the host may see tokens late: what was generated past a stop string is dropped, and
-the request's last time is that of the step that completed it, whatever was launched meanwhile.
+The engine knows only stop ids, and the host may see tokens late. Text generated after a stop string is dropped, and the
+request's last time is that of the step that completed the string, whatever was launched in the meantime.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Decode = Callable[[list[int]], str]
 
 
 class StopWatch:
-    """Looks for stop strings among the newest tokens of a request, so that a stopped one leaves the engine at once."""
+    """Searches the newest tokens of a request for stop strings, so that a stopped request leaves the engine at once."""
 
     def __init__(self, stop: Sequence[str], decode: Decode | None, min_tokens: int = 0):
-        """Strings that end within the first `min_tokens` tokens do not count."""
+        """Strings that end within the first `min_tokens` tokens are ignored."""
         self._stop, self._decode = [s for s in stop if s], decode
         # A byte is at most one token, so a stop string that ends in the new tokens begins within this many before.
         self._overlap = max((len(s.encode()) for s in self._stop), default=0)

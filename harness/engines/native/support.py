@@ -1,4 +1,5 @@
-"""What our own engine runs, asked of what refuses the rest: the readers of config.json, and the legality table.
+"""What our own engine runs, derived from the code that refuses the rest: the readers of config.json, and the legality
+table.
 
 The two parts do not depend on each other: a model runs in each of its precisions with every head and strategy, on each
 backend that the strategy's drafts allow.

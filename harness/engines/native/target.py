@@ -1,4 +1,4 @@
-"""Loading what a run names: target model and tokenizer."""
+"""Loads what a run names: target model and tokenizer."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Target:
 
 
 def check_memory(shape: ModelConfig, dtype: torch.dtype, device: torch.device, name: str, num_ranks: int = 1) -> None:
-    """Refuses weights that cannot fit, before the system starts to swap or kills the process. `num_ranks`: that share
-    the model, each with its own GPU, or all with the machine's memory."""
+    """Refuses weights that cannot fit, before the system starts to swap or kills the process. `num_ranks`: the number
+    of ranks that share the model, each with its own GPU, or all with the machine's memory."""
     needed_bytes = _weight_bytes(shape, dtype, device) // (num_ranks if device.type == "cuda" else 1)
     on_gpu = device.type == "cuda"
     free_bytes = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
@@ -45,7 +45,7 @@ def check_memory(shape: ModelConfig, dtype: torch.dtype, device: torch.device, n
 
 
 def _weight_bytes(shape: ModelConfig, dtype: torch.dtype, device: torch.device) -> int:
-    """FP8 matrices stay a byte a number only where they are multiplied so."""
+    """FP8 matrices stay one byte per number only if they are multiplied in FP8."""
     all_weights, in_layers = num_weights(shape), num_layer_weights(shape)
     kept = shape.fp8 is not None and shape.fp8.activations != "none" and multiplies_fp8(device, dtype)
     return in_layers * (1 if kept else dtype.itemsize) + (all_weights - in_layers) * dtype.itemsize

@@ -24,8 +24,8 @@ from specbench.kernels.commit import NUM_STATUS_COLUMNS
 class Work:
     """Results that one phase leaves for the next.
 
-    What crosses from the target's part to the drafter's, or from the first pass to the later ones, lies in tensors that
-    persist with a decode layout: those parts may be launched differently (one captured, the other not).
+    Whatever passes from the target's part to the drafter's, or from the first pass to the later ones, is in tensors
+    that persist with a decode layout, because those parts may be launched differently (one captured, the other not).
     """
 
     features_TF: Tensor | None = None  # persistent in decode layouts
@@ -37,7 +37,7 @@ class Work:
 
 @dataclass(slots=True, kw_only=True)
 class StepBatch:
-    """One step's rows, what acceptance says of them, and how they go through each pass."""
+    """One step's rows, their acceptance, and the inputs of each pass."""
 
     num_requests: int
     num_rows: int
@@ -76,21 +76,22 @@ class StepBatch:
         return self._kept("target", 0, lambda: self._step_rows(self.max_kv))
 
     def drafter_forward(self) -> ForwardBatch:
-        """The same rows for the drafter, with metadata of its own: backends plan for one model's heads."""
+        """The same rows for the drafter, with separate metadata: backends plan for one model's heads."""
         return self._kept("first", 0, lambda: self._step_rows(self.bound_of("first")))
 
     def draft_step_forward(self, step: int) -> ForwardBatch:
-        """One row a request: the later pass number `step` of a chain drafter."""
+        """One row per request: the later pass number `step` of a chain drafter."""
         return self._kept("later", step, self._one_row_each)
 
     def _kept(self, kind: str, step: int, make: Callable[[], ForwardBatch]) -> ForwardBatch:
-        """One ForwardBatch for each pass of the layout: what a backend planned or captured over it stays valid."""
+        """One ForwardBatch for each pass of the layout, so that anything a backend planned or captured over it stays
+        valid."""
         if (kind, step) not in self._forwards:
             self._forwards[kind, step] = make()
         return self._forwards[kind, step]
 
     def overwrite(self, other: StepBatch) -> None:
-        """Takes over what the host writes of a mixed step, in place: a captured graph keeps the addresses."""
+        """Copies the host's part of a mixed step in place: a captured graph keeps the addresses."""
         for mine, new in zip(self._written(), other._written(), strict=True):
             mine.copy_(new)
         self.q_lens = other.q_lens
@@ -102,10 +103,9 @@ class StepBatch:
         return [*layout, self.cu_q_B1, self.logit_row_R, self.advance_B]
 
     def bound_drafter(self, parts: Set[str], longest: int) -> None:
-        """Tells the launches of these drafter parts that no request has more than `longest` tokens with KV.
-
-        A part that is captured must not be among them: its graph would keep the bound of the round it was made in.
-        """
+        """Tells the launches of these drafter parts that no request has more than `longest` tokens with KV. Captured
+        parts must not be among them, because their graphs would keep the bound of the round in which they were
+        captured."""
         most = min(longest + 2 * self.decode_q, self.max_kv)
         self._bounds = dict.fromkeys(parts, most)
         for (kind, _), forward in self._forwards.items():
@@ -114,7 +114,7 @@ class StepBatch:
                     part.meta.max_kv = most
 
     def bound_of(self, part: str) -> int:
-        """Most keys of a request in a drafter part (first or later)."""
+        """Maximum keys of a request in a drafter part (first or later)."""
         return self._bounds.get(part, self.max_kv)
 
     def _step_rows(self, max_kv: int) -> ForwardBatch:
@@ -125,10 +125,8 @@ class StepBatch:
     def parts(
         self, q: int, cu_q_B1: Tensor, decode_kv_len_B: Tensor, max_kv: int, mask_BQM: Tensor | None = None
     ) -> list[AttentionPart]:
-        """Attention of a pass with `q` rows a decode, which are uniform, and behind them the ragged prompt chunks.
-
-        `cu_q_B1` [at least num_decodes + 1]: the first rows of the decodes.
-        """
+        """Attention of a pass with `q` rows per decode, which are uniform, followed by the ragged prompt chunks.
+        `cu_q_B1` [at least num_decodes + 1]: the first rows of the decodes."""
         decodes, table_BP = self.num_decodes, self.rows.block_table_BP
         parts = []
         if decodes:

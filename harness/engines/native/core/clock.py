@@ -1,4 +1,4 @@
-"""How long each phase takes: the host's clock where launches are synchronous, CUDA events where they are not.
+"""How long each phase takes: by the host's clock if launches are synchronous, by CUDA events if they are not.
 
 A clock records phase boundaries and is asked for durations later, so that nothing waits inside a round.
 """
@@ -39,7 +39,7 @@ class NullClock:
 
 
 class CountClock:
-    """A clock whose time is a number that only grows; durations are its differences."""
+    """A clock whose time is a monotonic number; durations are its differences."""
 
     def __init__(self, source: str, now: Callable[[], int], passed_over: Set[str] = frozenset({END})):
         """`passed_over`: names of marks whose durations do not count."""
@@ -58,7 +58,7 @@ class CountClock:
 
 
 def host_clock() -> CountClock:
-    """For devices that run what they are given at once (CPU)."""
+    """For devices that run work immediately (CPU)."""
     return CountClock("host_clock", time.perf_counter_ns)
 
 

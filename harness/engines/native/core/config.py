@@ -33,5 +33,6 @@ class EngineConfig:
             )
 
     def pages_for_all(self, overhang: int) -> int:
-        """Enough for all slots at full length and `overhang` more, plus the dummy page: nothing is ever preempted."""
+        """Enough for all slots at full length and `overhang` more, plus the dummy page, so nothing is ever
+        preempted."""
         return 1 + self.max_num_seqs * -(-(self.max_model_len + overhang) // self.page_size)

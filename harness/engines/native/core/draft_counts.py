@@ -1,7 +1,7 @@
-"""How many drafts a round has: the same in every round, or chosen before each launch by load and recent acceptance.
+"""The number of drafts in a round: fixed, or chosen before each launch by load and recent acceptance.
 
-The host chooses by what it knows anyway: how many requests run, and the status of earlier rounds, which it reads one
-round late or later. Nothing is waited for.
+The host chooses from what it already knows: how many requests run, and the status of earlier rounds, which it reads one
+or more rounds late. It waits for nothing.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from typing import Protocol
 
 from specbench.harness.store.draft_table import DraftTable, read_draft_table
 
-_DECAY = 0.98  # of what a round showed, with each later one: half of it is forgotten after 34
-_BELIEF = 8.0  # drafts for which the table's own acceptance counts: without news it is believed again
+_DECAY = 0.98  # of a round's weight, with each later round: a half-life of 34 rounds
+_BELIEF = 8.0  # weight of the table's own acceptance, in drafts: without new rounds it prevails again
 _MOST_RATIO, _MOST_RATE = 4.0, 0.99
-_MARGIN = 0.02  # another count must promise so much less time: a change costs a round with fewer drafts
+_MARGIN = 0.02  # required gain of another number: a change costs a round with fewer drafts
 
 
 class DraftCounts(Protocol):
     @property
     def choices(self) -> tuple[int, ...]:
-        """Rising: each has layouts, and where rounds are captured graphs, of its own."""
+        """Ascending: each has its own layouts and, if rounds are captured, graphs."""
         ...
 
     def choose(self, num_requests: int) -> int:
-        """Drafts that the next step verifies and makes for each of that many requests."""
+        """Drafts that the next step verifies and makes for each of `num_requests` requests."""
         ...
 
     def accepted(self, num_drafts: int, status: Sequence[Sequence[int]]) -> None:
-        """A decode round was read: the drafts that each request could have, and the status rows (commit.py)."""
+        """Called when a decode round was read: the drafts that each request could have, and the status rows
+        (commit.py)."""
         ...
 
 
@@ -48,11 +49,11 @@ class FixedDrafts:
 
 
 class TableDrafts:
-    """The count that promises the least time per token.
+    """The number of drafts with the lowest expected time per token.
 
-    A sweep measured that time by load and count, at the acceptance it met. Recent rounds say by which ratio drafts are
-    accepted more or less often than there; every position is taken to differ by the same ratio, since positions beyond
-    the current count show nothing.
+    A sweep measured that time by load and number of drafts, at its own acceptance. Recent rounds give the ratio of
+    actual acceptance to the sweep's; the same ratio is assumed for every position, since rounds give no information
+    about positions beyond the current number.
     """
 
     def __init__(self, table: DraftTable):
@@ -66,12 +67,12 @@ class TableDrafts:
 
     @classmethod
     def read(cls, file: Path, strategy: str, options: Mapping[str, str]) -> TableDrafts:
-        """ValueError without a table of the strategy, with these options where there are several."""
+        """ValueError without a table of the strategy, with these options if there are several."""
         return cls(read_draft_table(file, strategy, options))
 
     @property
     def ratio(self) -> float:
-        """Recent acceptance over the table's."""
+        """Recent acceptance divided by the table's."""
         return min(_MOST_RATIO, (self._num_accepted + _BELIEF) / (self._num_expected + _BELIEF))
 
     def choose(self, num_requests: int) -> int:
@@ -91,12 +92,12 @@ class TableDrafts:
         self._num_expected = _DECAY * self._num_expected + sum(map(sum, tried)) / len(counts)
 
     def _tokens(self, ratio: float) -> list[float]:
-        """Tokens of a round by its number of drafts, 0 first."""
+        """Expected tokens of a round by its number of drafts, from 0."""
         rates = [min(_MOST_RATE, ratio * rate) for rate in self._rates]
         return list(accumulate(accumulate(rates, mul), initial=1.0))
 
     def _tpot_at(self, num_requests: int) -> list[float]:
-        """Between two loads, on the line between them."""
+        """Interpolated linearly between loads."""
         at = bisect_left(self._loads, num_requests)
         if at in (0, len(self._loads)):
             return self._tpot_ms[min(at, len(self._loads) - 1)]

@@ -1,4 +1,4 @@
-"""Which edits of the logits a batch needs, and the buffers of the requests' edits.
+"""Which logit edits a batch needs, and the buffers of the requests' edits.
 
 Legend: V vocabulary, S slots, W bad words, N their tokens.
 """
@@ -17,7 +17,7 @@ from specbench.harness.spec.sampling import SamplingParams
 
 
 class Edit(Enum):
-    """What a batch needs; a step without it has none of its operations."""
+    """The logit edits that a batch needs; a step has only these operations."""
 
     BIAS = "bias"  # biases, allowed and banned ids
     WORDS = "words"
@@ -28,7 +28,7 @@ class Edit(Enum):
 
 
 def edits_of(requests: Iterable[SamplingParams]) -> frozenset[Edit]:
-    """What the logits of these requests need."""
+    """The logit edits that these requests need."""
     found: set[Edit] = set()
     for s in requests:
         if s.is_plain:
@@ -49,7 +49,8 @@ def edits_of(requests: Iterable[SamplingParams]) -> frozenset[Edit]:
 
 
 class EditBuffers:
-    """What the slots' requests ask for. Made when a request first asks; then their addresses never change."""
+    """The edits of the slots' requests. Allocated when a request first needs them; after that their addresses never
+    change."""
 
     def __init__(self, num_slots: int, device: torch.device):
         self._num_slots, self._device = num_slots, device
@@ -58,7 +59,7 @@ class EditBuffers:
         self.words_SWN: Tensor | None = None
 
     def make_room(self, edits: Set[Edit], vocab_size: int) -> None:
-        """Before the first request or launch with these."""
+        """Allocates buffers before the first request or launch with these edits."""
         if edits and not self._has_columns:
             self._has_columns = True
             counts = torch.zeros(2, self._num_slots, dtype=torch.int64, device=self._device)
@@ -89,7 +90,7 @@ class EditBuffers:
 
 
 def _write(device_X: Tensor, host_X: Tensor) -> None:
-    """Through pinned memory, so that the host need not wait."""
+    """Copies through pinned memory, so that the host does not wait."""
     device_X.copy_(host_X.pin_memory() if device_X.is_cuda else host_X, non_blocking=True)
 
 

@@ -52,9 +52,9 @@ class Engine:
         update: StateUpdate | None = None,
         cache_memory: CacheMemory | None = None,
     ):
-        """`drafter_backend`: attention of the drafter where it differs from the target's; `update`: how state advances
-        between passes (kernels/state_update.py), fused kernels where nothing is given; `cache_memory`: where KV caches
-        lie, the engine's own memory where nothing is given."""
+        """`drafter_backend`: attention of the drafter if it differs from the target's; `update`: how state advances
+        between passes (kernels/state_update.py), fused kernels by default; `cache_memory`: where KV caches are
+        allocated, by default in the engine's own memory."""
         self.config = config
         self.target = target
         self.strategy = strategy
@@ -126,7 +126,7 @@ class Engine:
 
     def abort(self, request_id: int) -> None:
         """Ends a request at the next step; it keeps the tokens that the host has seen by then."""
-        # An id that is unknown, or has left, must not wait here for a later request of the same name.
+        # An id that is unknown, or has left, must not be kept here for a later request with the same id.
         if any(r.id == request_id for r in [*self.scheduler.running, *self.scheduler.waiting]):
             self._aborts.append(request_id)
 
@@ -148,7 +148,7 @@ class Engine:
         return finished
 
     def _collect(self, lag: int, at_most: int | None = None) -> None:
-        # Behind the newest step the device has more to do: such a wait holds the host back and leaves no gap.
+        # The device has more work queued after an older step: such a wait delays the host but causes no gap.
         with self.ranges.range(LATE_STATUS if lag else STATUS):
             self.readback.collect(lag, at_most)
 

@@ -26,11 +26,8 @@ _NUM_CAPTURE_WARM_UPS = 2  # JIT compilation and cuBLAS workspaces must be done 
 
 @contextmanager
 def capturing(pool: GraphPool) -> Iterator[torch.cuda.CUDAGraph]:
-    """Captures what is launched inside into a new graph.
-
-    The garbage collector waits meanwhile: were it to free a graph or a pinned tensor of an engine that is gone, the
-    driver's calls would end the capture.
-    """
+    """Captures everything launched inside into a new graph. Garbage collection is paused: if it freed a graph or a
+    pinned tensor of a released engine, the driver's calls would end the capture."""
     graph = torch.cuda.CUDAGraph()
     was_enabled = gc.isenabled()
     gc.disable()
@@ -43,7 +40,7 @@ def capturing(pool: GraphPool) -> Iterator[torch.cuda.CUDAGraph]:
 
 
 def warm_up(run: Callable[[], object]) -> None:
-    """Runs what is about to be captured, on a side stream as torch asks."""
+    """Runs the work that is about to be captured, on a side stream as torch requires."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -79,7 +76,7 @@ def _by_layer(caches: KVCache | Sequence[KVCache]) -> Sequence[KVCache]:
 
 
 class EagerForward:
-    """Every kernel launched by the host, or recorded where the phase is captured."""
+    """Every kernel is launched by the host, or recorded if the phase is captured."""
 
     def __call__(
         self,

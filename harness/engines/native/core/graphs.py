@@ -1,4 +1,4 @@
-"""Decode rounds as launches: phases grouped and captured according to a graph plan (plans.py), and their replay."""
+"""Decode rounds as launches: phases grouped and captured according to a graph plan (plans.py), and replayed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NULL = NullClock()
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Neighbouring phases launched as one unit, and how."""
+    """Neighbouring phases that are launched as one unit, and how."""
 
     name: str
     mode: str  # of plans.MODES
@@ -38,10 +38,8 @@ class Segment:
 
     @property
     def host_range(self) -> str | None:
-        """What a trace calls the host's work before the launch; None where there is none.
-
-        Never the name of a phase with device work: its range holds what it launches, and nothing else.
-        """
+        """The name in a trace of the host's work before the launch; None if there is none. Never the name of a phase
+        with device work, whose range contains its launches and nothing else."""
         if all(phase.prepare is None for phase in self.phases):
             return None
         return PREPARE if part_of(self.phases[0].name) else self.name
@@ -58,7 +56,7 @@ class Segment:
 
 
 def split_round(plan: GraphPlan, phases: list[Phase]) -> list[Segment]:
-    """Captured neighbouring phases of the same part and mode form a segment; every other phase is one by itself."""
+    """Neighbouring captured phases of the same part and mode form a segment; every other phase is its own segment."""
 
     def key(item: tuple[int, Phase]) -> tuple[str, str | int]:
         index, phase = item
@@ -112,8 +110,8 @@ class DecodeRound:
         capture_host: Callable[[StepBatch], HostView],
         inner_clock: PhaseClock = _NULL,
     ):
-        """`capture_host` makes the view by which host work is done for the warm-ups before a capture; `inner_clock` is
-        told of the phases inside the captures."""
+        """`capture_host` makes the host view for the warm-ups before a capture; `inner_clock` gets the phases inside
+        the captures."""
         self.graph = plan.target
         self.batch = batch
         self.inner_clock = inner_clock
@@ -128,11 +126,11 @@ class DecodeRound:
                 if segment.is_captured
                 else EagerLaunch(segment, batch)
             )
-        # Asked once: a launch has no time for questions whose answers do not change.
+        # Determined once, because the answers do not change and launches are time-critical.
         self._order = [(x, x.segment, x.segment.host_range, x.segment.holds_acceptance) for x in self._launches]
 
     def assign(self, slots: tuple[int, ...], state: RoundState) -> None:
-        """Names the requests of the next launch by their slots; padding rows belong to the dummy slot."""
+        """Sets the requests of the next launch by their slots; padding rows belong to the dummy slot."""
         if slots != self.batch.slots:
             padding = [state.dummy_slot] * (self.batch.num_requests - len(slots))
             self.batch.rows.slot_B.copy_(state.upload([*slots, *padding], torch.int64))
@@ -140,7 +138,7 @@ class DecodeRound:
 
     @property
     def segments(self) -> list[Segment]:
-        """What is launched, in order; captured ones were captured in this order too."""
+        """The launches, in order; captured ones were captured in this order too."""
         return [launch.segment for launch in self._launches]
 
     @property

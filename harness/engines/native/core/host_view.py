@@ -1,4 +1,4 @@
-"""What the host knows in a round, and the blocking reads by which it learns more: each is counted under a name."""
+"""What the host knows in a round, and the blocking reads by which it learns more, each counted under a name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLED_IDS = "sampled_ids"
 
 
 class HostView:
-    """One step, seen from the host. Lives for the launch of that step."""
+    """One step as seen by the host. Exists for the launch of that step."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class HostView:
         queue_logprobs: Callable[[], PendingStatus | None],
     ):
         """`num_computed`: tokens with KV of each request before the step, 0 for padding rows. `queue_status` starts the
-        copy of the status block, `queue_logprobs` that of the log-probabilities beside it, where there are any."""
+        copy of the status block, `queue_logprobs` that of the log-probabilities, if there are any."""
         self.num_computed = num_computed
         self.syncs: list[str] = []
         self._block_table_BP = block_table_BP
@@ -38,7 +38,7 @@ class HostView:
         self.logprobs: PendingStatus | None = None
 
     def acceptance_launched(self) -> None:
-        """Called by the launcher when the device has been given this step's acceptance."""
+        """Called by the launcher when this step's acceptance has been launched."""
         self.pending = self._queue_status()
         self.logprobs = self._queue_logprobs()
 
@@ -86,7 +86,7 @@ class HostViews:
         self._status = status
 
     def of(self, batch: StepBatch, requests: Sequence[Request]) -> HostView:
-        """What the host knows of a step's requests as it is launched; without requests, of its padding rows."""
+        """The host's view of a step's requests at launch; without requests, of its padding rows."""
         num_padding = batch.num_requests - len(requests)
         slots = [self._state.dummy_slot if r.slot is None else r.slot for r in requests]
         slots += [self._state.dummy_slot] * num_padding

@@ -1,4 +1,4 @@
-"""Finds or makes the launches of a step: decode rounds by batch size, mixed steps by their number of rows."""
+"""Finds or makes the launches of a step: decode rounds by batch size, mixed steps by number of rows."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ MAX_CAPTURED_ROWS = 512  # of a mixed step, as in vLLM: beyond it the launches a
 
 
 def capture_sizes(max_num_seqs: int) -> list[int]:
-    """Batch sizes (requests) worth a graph: 1, 2, 4, then multiples of 8 (of 16 beyond 64) up to the largest batch.
+    """Batch sizes (requests) that get a graph: 1, 2, 4, then multiples of 8 (of 16 beyond 64) up to the largest batch.
 
-    Requests, not rows: each brings its K+1 rows, so that no K can meet a size that is not a multiple of it.
+    The sizes are in requests, not rows: each request has its K+1 rows, so no K can lead to a size that is not a
+    multiple of K+1.
     """
     sizes = {1, 2, 4, *range(8, 65, 8), *range(80, max_num_seqs + 1, 16), max_num_seqs}
     return sorted(size for size in sizes if size <= max_num_seqs)
 
 
 def row_sizes(most: int) -> list[int]:
-    """Row counts worth a set of graphs in mixed steps: 1, 2, 4, 8, then multiples of 16 (of 32 beyond 256)."""
+    """Row counts that get a set of graphs in mixed steps: 1, 2, 4, 8, then multiples of 16 (of 32 beyond 256)."""
     most = min(most, MAX_CAPTURED_ROWS)
     return sorted({size for size in (1, 2, 4, 8, *range(16, 257, 16), *range(288, most + 1, 32), most) if size <= most})
 
@@ -47,7 +48,7 @@ def q_of(state: RoundState) -> int:
 
 
 def _lengths_to_meet(most: int) -> list[int]:
-    """Powers of two up to `most`, and `most`: launches differ by how many blocks of keys the longest request has."""
+    """Powers of two up to `most`, and `most`: launches depend on how many blocks of keys the longest request has."""
     return sorted({most, *(1 << bit for bit in range(4, most.bit_length()))})
 
 
@@ -61,7 +62,7 @@ class Launcher:
         capture_host: Callable[[StepBatch], HostView],
         draft_counts: Sequence[int],
     ):
-        """`draft_counts`: how many drafts a round may have, rising; each has graphs of its own."""
+        """`draft_counts`: the possible numbers of drafts of a round, ascending; each has its own graphs."""
         plan, state, max_num_seqs = config.graph, builder.state, config.max_num_seqs
         assert state.tree is None or plan.mixed != "full", "a tree mask needs uniform rows (legality.py)"
         self.plan = plan
@@ -109,7 +110,7 @@ class Launcher:
         self._meet_rows(modes[0])
 
     def _meet_rows(self, mode: Mode) -> None:
-        """Launches every row count once, and every length where lengths choose the launch, over dummy requests: so that
+        """Launches every row count once (and every length, if launches depend on lengths) over dummy requests, so that
         no set of graphs is captured, and no kernel compiled, inside a measured block."""
         if "piecewise" in self.plan.decode_modes or self._lengths:
             for size in reversed(capture_sizes(self._max_num_seqs)):
@@ -121,7 +122,7 @@ class Launcher:
             self.launch_mixed(entries, mode, NullRanges(), self._capture_host)
 
     def _mixed_sizes_to_meet(self) -> Sequence[int]:
-        """Row counts of mixed steps that need graphs, or kernels of their own: few rows are padded to three sizes."""
+        """Row counts of mixed steps that need their own graphs or kernels: few rows are padded to three sizes."""
         if self.plan.mixed == "piecewise":
             return self._mixed_sizes
         if self.plan.mixed == "full" or not use_triton(self._state.n_S):
@@ -137,11 +138,11 @@ class Launcher:
         n_S[dummy] = before
 
     def rounds(self) -> list[DecodeRound]:
-        """All that there are so far."""
+        """All rounds made so far."""
         return list(self._rounds.values())
 
     def round_for(self, num_requests: int, mode: Mode, num_drafts: int | None = None) -> DecodeRound:
-        """`num_drafts`: one of the counts; the most where it is not given."""
+        """`num_drafts`: one of the possible numbers; by default the largest."""
         key = (self._padded(num_requests), mode, self._draft_counts[-1] if num_drafts is None else num_drafts)
         if key not in self._rounds:
             self._rounds[key] = self._make(*key)
@@ -155,7 +156,7 @@ class Launcher:
         return self._make(num_requests, mode, self._draft_counts[-1], EventClock(external=True))
 
     def probe(self, num_requests: int, mode: Mode, inner_clock: PhaseClock) -> DecodeRound:
-        """A second capture of the very round that `round_for` gives, for `inner_clock` to look at. Not for replay."""
+        """A second capture of the round that `round_for` gives, for `inner_clock` to inspect. Not for replay."""
         return self._make(self._padded(num_requests), mode, self._draft_counts[-1], inner_clock)
 
     def _make(self, size: int, mode: Mode, num_drafts: int, inner_clock: PhaseClock | None = None) -> DecodeRound:
@@ -212,10 +213,8 @@ class Launcher:
         return batch, host, "piecewise" if in_pieces else "none"
 
     def _filled(self, entries: list[MixedEntry], size: int, num_drafts: int | None = None) -> StepBatch:
-        """The step on a captured layout: as many requests as there are slots, the dummy slot taking the spare rows.
-
-        All rows go through attention as ragged ones, since how many of them are decodes must not shape the launch.
-        """
+        """The step on a captured layout: as many requests as there are slots; the dummy slot takes the spare rows. All
+        rows go through attention as ragged ones, since the number of decodes must not affect the launch."""
         dummy = self._state.dummy_slot
         spare = size - sum(entry.num_rows for entry in entries)
         counts = [spare] + [0] * (self._max_num_seqs - len(entries))

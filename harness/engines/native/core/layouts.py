@@ -1,7 +1,7 @@
-"""How the layouts of steps are made.
+"""Makes the layouts of steps.
 
 A decode round is uniform and its layout is fixed, so its tensors persist and can be captured; a mixed step is ragged
-and its layout is made for that step. Legend: batch.py.
+and gets its own layout. Legend: batch.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from specbench.kernels.commit import NUM_STATUS_COLUMNS
 
 
 def decode_batch(state: RoundState, num_requests: int, num_drafts: int | None = None) -> StepBatch:
-    """The persistent layout of a decode round of `num_requests` requests; every row is the dummy slot at first.
+    """The persistent layout of a decode round of `num_requests` requests; initially every row is the dummy slot.
 
-    `num_drafts`: how many of a chain's drafts are verified, and made anew; all of them where it is not given."""
+    `num_drafts`: how many of a chain's drafts are verified and made; all of them by default.
+    """
     num_drafts = state.drafts_SK.shape[1] if num_drafts is None else num_drafts
     q, num_draft_rows = num_drafts + 1, state.path_drafts(num_drafts) + 1
     index_T = torch.arange(num_requests * q, dtype=torch.int64)
@@ -137,7 +138,7 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry], num_drafts: int | 
 
 
 def _rows(state: RoundState, num_decodes: int, **layout: Tensor) -> Rows:
-    """A layout (the fields of `Rows` by name) with room for what kernels fill in."""
+    """A layout (the fields of `Rows` by name) with space for what kernels fill in."""
     num_requests, num_pages = layout["slot_B"].shape[0], state.block_table_SP.shape[1]
     filled = PassRows.new(layout["row_req_T"].shape[0], num_requests, state.device)
     q = state.drafts_SK.shape[1] + 1

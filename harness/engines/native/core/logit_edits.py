@@ -29,7 +29,7 @@ from specbench.kernels.sample import without_nan
 
 
 def edit_logits(logits_RV: Tensor, rows: Rows, position_R: Tensor, state: RoundState, edits: Set[Edit]) -> Tensor:
-    """A copy in fp32, changed in vLLM's order. `position_R`: of the token that each row predicts; requests have equally
+    """An fp32 copy, edited in vLLM's order. `position_R`: of the token that each row predicts; requests have equally
     many rows."""
     buffers, slot_B = state.edits, rows.slot_B
     slot_R = slot_B.unsqueeze(1).expand(-1, logits_RV.shape[0] // slot_B.shape[0]).reshape(-1)
@@ -53,7 +53,7 @@ def edit_logits(logits_RV: Tensor, rows: Rows, position_R: Tensor, state: RoundS
 
 
 def _tokens_before(rows: Rows, position_R: Tensor, state: RoundState, num: int) -> Tensor:
-    """int64 [B, Q, N]: the last output tokens before each row, -1 where there are fewer."""
+    """int64 [B, Q, N]: the last output tokens before each row, -1 if there are fewer."""
     slot_B, position_BQ = rows.slot_B, position_R.view(rows.slot_B.shape[0], -1).long()
     at_BN = position_BQ[:, :1] - num + torch.arange(num, device=slot_B.device)
     known_BN = state.tokens_SL.index_select(0, slot_B).gather(1, at_BN.clamp(0, state.tokens_SL.shape[1] - 1))
@@ -83,8 +83,8 @@ def _penalize(logits_RV: Tensor, rows: Rows, position_R: Tensor, state: RoundSta
 
 
 def _sees_drafts(rows: Rows, num_rows: int, state: RoundState) -> Tensor:
-    """bool [B, Q, K]: the drafts before each row, which on a tree are its own node's and its ancestors'. None for a
-    prompt's rows."""
+    """bool [B, Q, K]: the drafts before each row; in a tree, its own node's and its ancestors'. None for a prompt's
+    rows."""
     is_decode_B11 = (rows.num_drafts_B > 0).view(-1, 1, 1)
     if state.tree is not None:
         return state.tree.mask_SDD.index_select(0, rows.slot_B)[:, :, 1:] & is_decode_B11

@@ -22,7 +22,8 @@ NUM_COLUMNS = 1 + 2 * MAX_LOGPROBS  # its own, then the best ones' and their ids
 
 
 class TokenLogprobs(NamedTuple):
-    """`logprob`: of the token itself; `top`: (id, log-probability) of as many as requested, likeliest first."""
+    """`logprob`: of the token itself; `top`: (id, log-probability) of the requested number of tokens, likeliest
+    first."""
 
     logprob: float
     top: tuple[tuple[int, float], ...]
@@ -46,7 +47,7 @@ def logprob_columns(logits_RV: Tensor, ids_R: Tensor) -> Tensor:
 
 
 def keep_logprobs(logits_RV: Tensor, sampled_R: Tensor, path_BW: Tensor | None, out_BWN: Tensor) -> None:
-    """Those of the tokens that each request may keep of a round: of a tree, along the accepted path."""
+    """Log-probabilities of the tokens that each request may keep from a round; for a tree, along the accepted path."""
     columns_BQN = logprob_columns(logits_RV, sampled_R).view(out_BWN.shape[0], -1, NUM_COLUMNS)
     if path_BW is not None:
         columns_BQN = columns_BQN.gather(1, path_BW.unsqueeze(2).expand(-1, -1, NUM_COLUMNS))

@@ -1,4 +1,4 @@
-"""How far a round may write beyond what a request has: what pages and buffers must cover."""
+"""How far a round may write beyond a request's tokens: what pages and buffers must cover."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class Lookahead:
 
     @staticmethod
     def of_one_pass(num_drafts: int) -> Lookahead:
-        """Placeholders follow the verified rows, n to n+K, whatever was accepted: K-1 more, up to n+2K-1. The last n of
-        a request is two short of its limit."""
+        """Placeholders follow the verified rows, n to n+K, regardless of acceptance: K-1 more, up to n+2K-1. The last n
+        of a request is two below its limit."""
         return Lookahead(num_drafts + 1, 2 * num_drafts, max(num_drafts, 2 * num_drafts - 2))

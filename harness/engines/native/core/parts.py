@@ -1,4 +1,4 @@
-"""What the rounds of an engine are made of: caches, drafter and phases, from its configuration."""
+"""The parts of an engine's rounds: caches, drafter and phases, from its configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_builder(
     memory: CacheMemory,
     forced_SL: Tensor | None,
 ) -> RoundBuilder:
-    """The target's cache first, then the drafter with its own: both from `memory`, in this order."""
+    """First the target's cache, then the drafter with its own: both from `memory`, in this order."""
 
     def new_cache(num_layers: int, num_kv_heads: int, head_dim: int) -> TargetCache:
         return TargetCache(

@@ -14,7 +14,7 @@ Plan = Callable[[StepBatch, HostView], None]
 
 
 def attention_phase(name: str, attention: Attention, run: Run, plan: Plan) -> Phase:
-    """A phase that runs a pass, planned before each launch where its backend asks for that."""
+    """A phase that runs a pass, planned before each launch if its backend requires that."""
     return Phase(name, run, plan if attention.is_planned else None)
 
 

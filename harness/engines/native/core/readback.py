@@ -1,4 +1,4 @@
-"""Steps in flight, and what becomes of a request when the host reads one: tokens, times, the step log."""
+"""Steps in flight, and the updates when the host reads one: tokens, times, the step log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DONE_REASONS = {1: FinishReason.STOP, 2: FinishReason.LENGTH}
 
 @dataclass(slots=True)
 class InFlight:
-    """A launched step whose status the host has not taken over."""
+    """A launched step whose status the host has not read."""
 
     step: int
     kind: str
@@ -33,7 +33,7 @@ class InFlight:
 
 
 class Readback:
-    """Reads launched steps in order, up to so many steps late."""
+    """Reads launched steps in order, up to a given number of steps late."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Readback:
         finish: Callable[[Request, FinishReason], None],
         accepted: Callable[[int, list[list[int]]], None],
     ):
-        """`accepted` is called after each decode round with how many drafts its requests could have, and their status
-        rows."""
+        """`accepted` is called after each decode round with the number of drafts that its requests could have, and
+        their status rows."""
         self._log = log
         self._finish = finish
         self._accepted = accepted

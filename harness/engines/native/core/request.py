@@ -1,4 +1,4 @@
-"""Requests: what a user asks for, and what the scheduler knows about it."""
+"""Requests: the user's input, and the scheduler's state of each."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ class Request:
         self.sampling.check_ids(vocab_size)
 
     def limit(self, max_model_len: int) -> int:
-        """Most tokens (prompt and output) this request may have."""
+        """Maximum tokens (prompt and output) of this request."""
         return min(len(self.prompt_ids) + self.sampling.max_tokens, max_model_len)

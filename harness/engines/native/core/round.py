@@ -32,7 +32,7 @@ from specbench.kernels.state_update import StateUpdate
 
 @dataclass(kw_only=True)
 class RoundBuilder:
-    """Makes the phases of a step for any layout. Owns nothing; the engine owns what it is given."""
+    """Makes the phases of a step for any layout. Owns nothing: the engine owns all objects passed in."""
 
     target: LlamaModel
     attention: Attention
@@ -63,7 +63,7 @@ class RoundBuilder:
         return [*phases, *drafting] if self.multi_sync is None else self.multi_sync.phases(phases, drafting)
 
     def _advance(self, b: StepBatch) -> None:
-        """State to rows: ids, positions, KV slots, lengths and block tables of the target's pass."""
+        """From state to rows: ids, positions, KV slots, lengths and block tables of the target's pass."""
         prepare = self.update.prepare_rows if self.state.tree is None else self.update.prepare_tree_rows
         prepare(b.rows, self.state)
 
@@ -113,7 +113,7 @@ class RoundBuilder:
             keep_logprobs(raw_RV, sampled_R, b.outcome.path_BW, b.outcome.logprobs_BWN)
 
     def _compact(self, b: StepBatch) -> None:
-        """Keys and values of the accepted path go where a chain would have put them."""
+        """Moves keys and values of the accepted path to where a chain would have put them."""
         path_BW, status_BX = b.outcome.path_BW, b.outcome.status_BX
         assert path_BW is not None
         compact_kv(self.cache.k_LPNHD, self.cache.v_LPNHD, path_BW, status_BX, b.rows.block_table_BP)

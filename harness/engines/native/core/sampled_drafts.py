@@ -42,11 +42,11 @@ class SampledDrafts:
 
     @staticmethod
     def draws(mode: Mode) -> bool:
-        """Whether a batch of this mode holds a random request."""
+        """Whether a batch of this mode has a sampled request."""
         return mode.drawing is not SamplingMode.GREEDY
 
     def make_room(self) -> None:
-        """Before the first launch that draws."""
+        """Allocates buffers before the first launch that draws."""
         if self._has_room:
             return
         self._has_room, s = True, self._state
@@ -60,7 +60,7 @@ class SampledDrafts:
     # -- drafting ----------------------------------------------------------------------------------------------------
 
     def draw(self, logits_BV: Tensor, slot_B: Tensor, step: int, mode: Mode) -> None:
-        """Draft number `step` (1..K) of a chain, into its slot; -1 where nothing is allowed."""
+        """Draws draft number `step` (1..K) of a chain into its slot; -1 if no token is allowed."""
         s = self._state
         logits_BV, is_random_B = self._changed(logits_BV, slot_B, mode)
         self._q_SNV[slot_B, step - 1] = logits_BV.softmax(dim=1)
@@ -82,11 +82,12 @@ class SampledDrafts:
         draw_level(logits_RV, self._d2t_V, pool, level, is_random_R, (s.seed_S.index_select(0, slot_R), key_R))
 
     def note_tree(self, slot_B: Tensor, pool: TreePool) -> None:
-        """Behind `build_tree`: which row's q each node was drawn from."""
+        """Called after `build_tree`: which row's q each node was drawn from."""
         self._row_SK[slot_B] = pass_rows(pool, self._row_SK.shape[1])
 
     def _changed(self, logits_RV: Tensor, slot_R: Tensor, mode: Mode) -> tuple[Tensor, Tensor]:
-        """fp32, over the temperature, and which rows are random; those of greedy requests choose as ever."""
+        """fp32 logits divided by the temperature, and which rows are sampled; rows of greedy requests choose as without
+        drawing."""
         s = self._state
         temperature_R = s.temperature_S.index_select(0, slot_R)
         is_random_R = temperature_R > 0
@@ -121,7 +122,8 @@ class SampledDrafts:
         return torch.where(taken_R >= 0, taken_R, drawn_R)
 
     def _drafts(self, rows: Rows, num_rows: int) -> tuple[Tensor, Tensor]:
-        """The drafts behind each of a request's rows (int64 [R, C]) and what they were drawn from (fp32 [R, V])."""
+        """The drafts after each of a request's rows (int64 [R, C]) and the distributions they were drawn from (fp32 [R,
+        V])."""
         s, slot_B = self._state, rows.slot_B
         drafts_BK = s.drafts_SK.index_select(0, slot_B)
         if s.tree is None:
@@ -144,7 +146,7 @@ class SampledDrafts:
         return draft_BQC.flatten(0, 1), q_RV
 
     def _coins(self, draft_RC: Tensor, seed_R: Tensor, position_R: Tensor) -> Tensor:
-        """Uniform numbers, fp32, of the shape of the drafts."""
+        """Uniform numbers, fp32, in the shape of the drafts."""
         nought_RC = torch.zeros(draft_RC.shape, device=draft_RC.device)
         all_R = torch.ones_like(seed_R, dtype=torch.bool)
         noise_RC = add_gumbel(nought_RC, all_R, seed_R, position_R + self._lane(_COINS))

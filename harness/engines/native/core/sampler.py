@@ -22,7 +22,7 @@ from specbench.kernels.sample import filter_top_k_top_p, sample
 
 
 class SamplingMode(Enum):
-    """What the requests of a batch ask for at most; part of the key under which a graph is captured."""
+    """The most general sampling mode of a batch's requests; part of the key under which a graph is captured."""
 
     GREEDY = "greedy"
     SAMPLED = "sampled"
@@ -49,7 +49,7 @@ class SamplingMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EditedMode:
-    """The same where logits are changed first."""
+    """The same, if logits are edited first."""
 
     drawing: SamplingMode
     edits: frozenset[Edit]
@@ -69,7 +69,7 @@ def sample_rows(logits_RV: Tensor, slot_R: Tensor, position_R: Tensor, state: Ro
 
 
 def filtered(logits_RV: Tensor, slot_R: Tensor, temperature_R: Tensor, state: RoundState, mode: SamplingMode) -> Tensor:
-    """The logits, or where the batch asks for it a copy without what top-k and top-p leave out."""
+    """The logits or, if the batch needs it, a copy without the tokens that top-k and top-p exclude."""
     if mode is not SamplingMode.FILTERED:
         return logits_RV
     top_k_R = state.top_k_S.index_select(0, slot_R)

@@ -27,7 +27,7 @@ class ScheduledRows:
 
 @dataclass(frozen=True, slots=True)
 class PageGrant:
-    """Pages newly given to a request: `pages` become entries `first`.. of its block table."""
+    """Pages newly assigned to a request: `pages` become entries `first`.. of its block table."""
 
     request: Request
     first: int
@@ -78,11 +78,11 @@ class Scheduler:
 
     @property
     def num_soon(self) -> int:
-        """Requests that run when those are admitted that have a slot."""
+        """Requests that run once those with a free slot are admitted."""
         return len(self.running) + min(len(self.waiting), len(self._free_slots))
 
     def can_progress(self) -> bool:
-        """Whether some running request is not certain to be finished by the rounds already in flight."""
+        """Whether any running request is not certain to be finished by the rounds already in flight."""
         return any(r.num_tokens + r.num_inflight < r.limit(self._max_model_len) for r in self.running)
 
     def _can_admit(self) -> bool:
@@ -140,7 +140,7 @@ class Scheduler:
         return True
 
     def preempt_last(self) -> Request:
-        """Takes the most recently admitted request out; it will recompute its tokens when it is admitted again."""
+        """Removes the most recently admitted request; it recomputes its tokens when it is admitted again."""
         request = self.running[-1]
         assert len(self.running) > 1, "one request always fits (checked on arrival)"
         assert request.num_inflight == 0

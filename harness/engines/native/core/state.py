@@ -1,6 +1,6 @@
-"""What lives on the device between rounds, for each request slot, and the host's writes into it.
+"""The device state between rounds, for each request slot, and the host's writes to it.
 
-Legend: S slots (the last one is the dummy slot of padding rows), P pages a slot.
+Legend: S slots (the last one is the dummy slot of padding rows), P pages per slot.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RoundState(Slots):
         return num_drafts if self.tree is None else self.depth
 
     def host_block_table(self, slots: Sequence[int]) -> np.ndarray:
-        """int32 [len(slots), P]: the pages as the host gave them."""
+        """int32 [len(slots), P]: the pages as the host assigned them."""
         return self._table_host_SP.numpy()[list(slots)]
 
     def upload(self, values: list, dtype: torch.dtype) -> Tensor:
@@ -103,7 +103,7 @@ class RoundState(Slots):
         self._table_dirty = True
 
     def release(self, slot: int) -> None:
-        """Freezes a slot: kernels commit nothing for it any more."""
+        """Freezes a slot: kernels no longer commit anything for it."""
         self.done_S[slot].fill_(1)
 
     def add_pages(self, slot: int, first: int, pages: list[int]) -> None:

@@ -51,7 +51,7 @@ class PendingStatus:
         return self._read is not None
 
     def wait(self) -> tuple[list[list[int]], int]:
-        """The rows and the device's completion time in ns. Waits for this step's acceptance only, and only once."""
+        """The rows and the device's completion time in ns. Waits only for this step's acceptance, and only once."""
         if self._read is None:
             if self._event is not None:
                 self._event.synchronize()

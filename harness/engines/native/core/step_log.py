@@ -1,4 +1,4 @@
-"""The engine's ground truth: one row a request and step, from which every figure is derived."""
+"""The engine's ground truth: one row per request and step, from which every figure is derived."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class DraftHead(Protocol):
 
 @dataclass(slots=True)
 class EngineResources:
-    """What an engine lends its drafter: the target, the round state, and KV caches over the same pages."""
+    """What an engine provides to its drafter: the target, the round state, and KV caches over the same pages."""
 
     target: LlamaModel
     state: RoundState
@@ -86,7 +86,7 @@ class Drafter(Protocol):
 
     @property
     def model(self) -> LlamaModel | DraftHead | None:
-        """What it runs passes of."""
+        """The model that the drafter executes."""
         ...
 
     @property
@@ -96,7 +96,7 @@ class Drafter(Protocol):
 
     @property
     def bounded_parts(self) -> frozenset[str]:
-        """Parts (first, later) that run over the layout's own forwards, whose launches a read length may bound."""
+        """Parts (first, later) that run over the layout's own forwards, whose launches a known length may bound."""
         ...
 
     def phases(self, batch: StepBatch) -> list[Phase]:
@@ -112,7 +112,7 @@ class Strategy(StrategyKind):
     """One way of speculating, as named on the command line, with its options resolved."""
 
     draft_sample_method: str = GREEDY_DRAFTS
-    """An option of those whose drafts come from a model; spelled as in vLLM."""
+    """An option of strategies whose drafts come from a model; spelled as in vLLM."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,7 +136,7 @@ class Strategy(StrategyKind):
         return Lookahead.of_one_pass(self.num_drafts) if self.one_pass else Lookahead.of(self.num_drafts, self.tree)
 
     def draft_counts(self) -> DraftCounts:
-        """How many drafts each round has: without options of its own, always the same."""
+        """The number of drafts in each round; without special options, always the same."""
         return FixedDrafts(self.num_drafts)
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
@@ -144,7 +144,7 @@ class Strategy(StrategyKind):
 
 
 class AcceptanceOverride(Protocol):
-    """Forces the number of accepted drafts (synthetic acceptance); None at its place means real acceptance."""
+    """Forces the number of accepted drafts (synthetic acceptance); None in its place means real acceptance."""
 
     def table_row(self, seed: int, num_positions: int) -> Tensor:
         """int32 [num_positions]: drafts accepted by a round whose pending token is at that position."""

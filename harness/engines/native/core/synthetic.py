@@ -48,7 +48,7 @@ class SyntheticAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class DriftingAcceptance:
-    """`parts` in turn, over and over, each for `span` positions of a request."""
+    """`parts` in turn, repeatedly, each for `span` positions of a request."""
 
     parts: tuple[SyntheticAcceptance, ...]
     span: int

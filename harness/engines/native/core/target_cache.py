@@ -26,7 +26,7 @@ class CacheMemory(Protocol):
 
 
 class OwnMemory:
-    """Memory that belongs to the engine alone."""
+    """Memory that belongs to one engine."""
 
     def take(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         # Zeros, not empty: masked keys are multiplied by zero probability, and 0 * NaN would leak.
@@ -34,10 +34,10 @@ class OwnMemory:
 
 
 class CachePool:
-    """Memory for engines that run one after another, never two at once: each lease starts at the first buffer.
+    """Memory for engines that run one after another, never two at the same time: each lease starts at the first buffer.
 
-    A lease that needs a larger buffer than there is gets a new one, which later leases share; captured graphs keep
-    the addresses of the buffer that they were captured with.
+    A lease that needs a larger buffer gets a new one, which later leases share; captured graphs keep the addresses of
+    the buffer that they were captured with.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class CachePool:
         return _Lease(self)
 
     def buffer(self, number: int, num_elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The buffer of that number, of at least `num_elements`."""
+        """The buffer with this number, of at least `num_elements`."""
         key = (number, dtype, device)
         found = self._buffers.get(key)
         if found is None or found.numel() < num_elements:

@@ -18,7 +18,8 @@ NO_NODE = -2  # parent of a node that does not exist
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TreeShape:
-    """EAGLE-2's parameters: D nodes with the root, S levels below it, k children a node and k nodes kept a level."""
+    """EAGLE-2's parameters: D nodes including the root, S levels below it, k children per node and k nodes kept per
+    level."""
 
     num_nodes: int
     depth: int
@@ -50,7 +51,7 @@ class TreeState(Trees):
             self.reset(slot)
 
     def reset(self, slot: int) -> None:
-        """Leaves the slot nothing but a root; every row still sees itself."""
+        """Leaves only the root in the slot; every row still sees itself."""
         parent_D, depth_D, mask_DD = self._root_only
         self.parent_SD[slot].copy_(parent_D)
         self.depth_SD[slot].copy_(depth_D)

@@ -21,7 +21,7 @@ MAX_SEQ_LEN, MAX_QUERY_LEN, DRAFT_IDS = "max_seq_len", "max_query_len", "draft_i
 
 
 def read_max_query_len(host: HostView, q_lens: list[int], cu_q_B1: Tensor) -> int:
-    """Most rows of one request; the device is asked, although the host has its own list."""
+    """Maximum rows of one request; read from the device, although the host has its own list."""
     return host.read(MAX_QUERY_LEN, (cu_q_B1[1:] - cu_q_B1[:-1]).max())  # type: ignore[return-value]
 
 
@@ -88,4 +88,4 @@ def _wait(b: StepBatch, host: HostView) -> None:
 
 
 def _nothing(b: StepBatch) -> None:
-    """A phase of the host alone."""
+    """A phase with host work only."""

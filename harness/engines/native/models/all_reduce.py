@@ -1,7 +1,7 @@
-"""The sum of a tensor over all ranks: by NCCL (gloo on a CPU), or through memory that every card can read.
+"""The sum of a tensor over all ranks: by NCCL (gloo on a CPU), or through memory that every GPU can read.
 
-Symmetric memory is torch's (`torch.distributed._symmetric_memory`): in `one-shot` each rank reads and adds up all that
-the others have, in `two-shot` its own part of it, which it then gives to all.
+Symmetric memory is torch's (`torch.distributed._symmetric_memory`). In `one-shot`, each rank reads and adds the data of
+all others; in `two-shot`, only its own part, which it then sends to all.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _THROUGH_NCCL = ("nccl", "gloo")  # torch.distributed's own; gloo on a CPU
 
 
 def best(num_bytes: int, num_ranks: int) -> str:
-    """What `auto` takes for a sum of so many bytes."""
+    """The method that `auto` chooses for a sum of this many bytes."""
     return next((method for most, method in _BEST[num_ranks] if num_bytes <= most), "nccl")
 
 
 def check_method(method: str, device: torch.device) -> None:
-    """ValueError for what the device does not have."""
+    """ValueError for a method that the device does not have."""
     if device.type != "cuda" and method in ("one-shot", "two-shot"):
         raise ValueError(
             f"all_reduce: {method!r} is not allowed on {device.type}: symmetric memory is memory of GPUs; allowed: "
@@ -61,7 +61,7 @@ class AllReduce:
         return self._method
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The sum, in `x` itself or in a tensor of its own; never in the buffer, which the next sum overwrites."""
+        """The sum, in `x` itself or in a new tensor; never in the buffer, which the next sum overwrites."""
         method = best(x.nbytes, self._num_ranks) if self._method == "auto" else self._method
         if method in _THROUGH_NCCL or x.nbytes > LARGEST:
             dist.all_reduce(x)

@@ -29,8 +29,9 @@ _REQUIRED_KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_
 class Architecture:
     """What the transformers class of this name computes regardless of config.json, and its defaults for missing keys.
 
-    A bias of None is as `attention_bias` says. `head_dim` of None: hidden_size / num_attention_heads. `window`: that of
-    a config without the key. `window_flag`: whether `use_sliding_window` switches it; None: it does if it is there.
+    A bias of None follows `attention_bias`. `head_dim` of None: hidden_size / num_attention_heads. `window`: the
+    default without the key. `window_flag`: whether `use_sliding_window` switches it; None: it applies whenever it is
+    present.
     """
 
     model_type: str
@@ -95,8 +96,8 @@ class ModelConfig:
         return replace(self, num_layers=num_layers)
 
     def split(self, num_ranks: int, field: str = "tensor_parallel_size") -> ModelConfig:
-        """What one rank of several computes: its heads, and its part of the MLP's inner size. ValueError naming what
-        does not divide, by its key of config.json."""
+        """What one of several ranks computes: its heads, and its part of the MLP's intermediate size. ValueError naming
+        what is not divisible, by its key in config.json."""
         sizes = {
             "num_attention_heads": self.num_q_heads,
             "num_key_value_heads": self.num_kv_heads,
@@ -115,7 +116,7 @@ class ModelConfig:
 
 
 def _architecture(raw: JsonObject, allowed: Mapping[str, Architecture], where: str) -> Architecture:
-    """If absent: by the model's type, else Llama, whose layer heads use unless they name another."""
+    """If absent: from the model's type, else Llama, whose layer heads use unless they name another."""
     names = raw.get("architectures")
     named = names[0] if isinstance(names, list) and len(names) == 1 else names
     if named is None or named == []:
@@ -171,7 +172,7 @@ def _head_dim(raw: JsonObject, default: int | None, where: str) -> int:
 def checked_config(
     raw: JsonObject, keys: Mapping[str, Rule], architectures: Mapping[str, Architecture], where: str, model_dir: Path
 ) -> ModelConfig:
-    """The shape in a config.json whose every key `keys` must know; errors begin with `where`."""
+    """The shape in a config.json, all of whose keys must be in `keys`; errors start with `where`."""
     architecture = _architecture(raw, architectures, where)
     fp8 = read_quantization(raw, where)
     known = {**keys, **architecture.more_keys}
@@ -206,7 +207,7 @@ def checked_config(
 
 
 def config_from_dict(raw: JsonObject, model_dir: Path) -> ModelConfig:
-    """A target's. Raises ValueError for what the engine does not run: by the name of the key, with what is allowed."""
+    """The config of a target. Raises ValueError for what the engine does not run: names the key and what is allowed."""
     where = str(model_dir / "config.json")
     config = checked_config(raw, TARGET_KEYS, TARGET_ARCHITECTURES, where, model_dir)
     wanted = _architecture(raw, TARGET_ARCHITECTURES, where).model_type
@@ -216,7 +217,7 @@ def config_from_dict(raw: JsonObject, model_dir: Path) -> ModelConfig:
 
 
 def read_raw(model_dir: Path) -> JsonObject:
-    """config.json of a Hugging Face model directory, not looked at."""
+    """config.json of a Hugging Face model directory, unchecked."""
     path = model_dir / "config.json"
     if not path.is_file():
         raise ValueError(

@@ -1,8 +1,8 @@
-"""Every key of a config.json that this engine knows: what it may hold, and whether it changes the model.
+"""Every key of a config.json that this engine knows: its allowed values, and whether it changes the model.
 
-A key that is missing here may change what the model computes, so it is refused by name. A key that is null is absent.
-The keys are those of transformers' Llama, Mistral, Qwen2 and Qwen3 (those of experts: experts_config.py), and of
-EAGLE heads as SafeAILab, vLLM and SGLang publish them.
+A key that is missing here may change what the model computes, so it is refused by name. A null key counts as absent.
+The keys are those of transformers' Llama, Mistral, Qwen2 and Qwen3 (those of experts: experts_config.py), and of EAGLE
+heads as published by SafeAILab, vLLM and SGLang.
 """
 
 from __future__ import annotations

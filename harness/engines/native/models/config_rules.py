@@ -1,4 +1,4 @@
-"""What one key of a config.json may hold, the check of a whole object against a table of keys, and checked values."""
+"""Allowed values of a config.json key, the check of a whole object against a table of keys, and checked values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Positive:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """`choices` are of one type: JSON's true is not 1."""
+    """`choices` have one type: JSON's true is not 1."""
 
     choices: tuple[str | bool | float, ...]
 
@@ -98,7 +98,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """An object whose keys are checked by a table of their own."""
+    """An object whose keys are checked by their own table."""
 
     keys: Mapping[str, Rule]
     allowed: str = "an object"
@@ -127,7 +127,7 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Harmless:
-    """Not used here: the model computes the same whatever its value."""
+    """Not used here: the model computes the same for every value."""
 
     allowed: str = "anything"
 
@@ -136,13 +136,13 @@ class Harmless:
 
 
 def shown(value: Json) -> str:
-    """A value for an error line: as JSON, texts in single quotes, long ones cut."""
+    """A value for an error message: as JSON, texts in single quotes, long ones truncated."""
     text = repr(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def check_keys(raw: JsonObject, keys: Mapping[str, Rule], where: str) -> None:
-    """ValueError for the first key that `keys` does not know or whose value it does not allow."""
+    """ValueError for the first key that is not in `keys` or whose value is not allowed."""
     for key, value in raw.items():
         if value is None or key.startswith("_"):  # private notes of whatever wrote the file
             continue
@@ -159,13 +159,13 @@ def check_keys(raw: JsonObject, keys: Mapping[str, Rule], where: str) -> None:
 
 
 def whole_of(raw: JsonObject, key: str, default: int) -> int:
-    """A checked whole number; `default` where it is missing or null."""
+    """A checked whole number; `default` if it is missing or null."""
     value = raw.get(key)
     return value if isinstance(value, int) else default
 
 
 def number_of(raw: JsonObject, key: str, default: float = math.nan) -> float:
-    """A checked number; `default` where it is missing or null."""
+    """A checked number; `default` if it is missing or null."""
     value = raw.get(key)
     return float(value) if isinstance(value, (int, float)) else default
 
@@ -176,6 +176,6 @@ def flag_of(raw: JsonObject, key: str, default: bool = False) -> bool:
 
 
 def object_of(raw: JsonObject, key: str) -> JsonObject:
-    """A checked object, empty where it is missing or null."""
+    """A checked object, empty if it is missing or null."""
     value = raw.get(key)
     return value if isinstance(value, Mapping) else {}

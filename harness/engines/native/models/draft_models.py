@@ -18,10 +18,8 @@ _SEED = 1  # not the target's: a shape that drafts for itself must not be the sa
 
 
 def make_draft_model(text: str, target: LlamaModel) -> LlamaModel:
-    """The model of `draft-model:draft=TEXT`, in the target's dtype and on its device.
-
-    Raises ValueError for a text that names nothing and for a model of another vocabulary.
-    """
+    """The model of `draft-model:draft=TEXT`, in the target's dtype and on its device. Raises ValueError for a text that
+    names no model, and for a model with another vocabulary."""
     if not text:
         raise ValueError(f"draft-model: no draft model; give draft-model:draft=..., {_ALLOWED}")
     if text.startswith(_SELF):
@@ -34,7 +32,7 @@ def make_draft_model(text: str, target: LlamaModel) -> LlamaModel:
 
 
 def first_layers(target: LlamaModel, count: str) -> LlamaModel:
-    """The target cut off behind its first layers, with its final norm and lm_head; all weights are shared."""
+    """The target truncated after its first layers, with its final norm and lm_head; all weights are shared."""
     most = target.config.num_layers
     if not count.isdigit() or not 1 <= int(count) <= most:
         raise ValueError(f"draft-model: draft=self:{count} is not allowed; allowed: self:1 to self:{most}")
@@ -56,7 +54,7 @@ def _checkpoint(text: str, target: LlamaModel) -> LlamaModel:
 
 
 def _check_vocabulary(text: str, config: ModelConfig, target: LlamaModel) -> None:
-    """Before any weight is read: a wrong model may be large."""
+    """Checked before any weight is read, since a wrong model may be large."""
     if config.vocab_size != target.config.vocab_size:
         raise ValueError(
             f"draft-model: draft={text} has vocab_size {config.vocab_size}, the target has "

@@ -11,7 +11,7 @@ from specbench.harness.engines.native.models.weights import CheckpointWeights
 
 
 def read_d2t(source: CheckpointWeights, draft_vocab: int, vocab: int, head_dir: Path) -> Tensor | None:
-    """int64 [Vd]; None where draft ids are the target's. ValueError if the map is missing or wrong."""
+    """int64 [Vd]; None if draft ids are the target's. ValueError if the map is missing or wrong."""
     if not source.has("d2t"):
         if draft_vocab == vocab:
             return None

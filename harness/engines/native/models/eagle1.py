@@ -22,7 +22,7 @@ class Eagle1Head(EagleHead):
     features = Features.FINAL
 
     def project(self, features_TH: Tensor) -> Tensor:
-        """The target's final-normed states are hidden states of the head as they are."""
+        """The target's final-normed states are used as hidden states of the head without change."""
         return features_TH
 
     def pieces(self, ids_T: Tensor, hidden_TH: Tensor) -> Pieces:

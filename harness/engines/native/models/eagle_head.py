@@ -1,4 +1,5 @@
-"""What EAGLE heads of both generations have: one decoder layer over hidden states and embeddings. T rows, H hidden."""
+"""The common part of EAGLE heads of both generations: one decoder layer over hidden states and embeddings. T rows, H
+hidden."""
 
 from __future__ import annotations
 
@@ -44,10 +45,8 @@ class Placeholder:
 
 
 class EagleHead:
-    """One drafter layer over its own KV cache; positions are those of the target features.
-
-    `config`: of what is computed here, which is a part of the layer where a group splits it.
-    """
+    """One drafter layer over its own KV cache; positions are those of the target features. `config`: of what is
+    computed here, which is only a part of the layer if a group splits it."""
 
     placeholder: Placeholder | None = None  # None: it drafts one token a pass
 

@@ -1,4 +1,4 @@
-"""How many experts the layers of a model read, counted on the device by the kernels that plan their products."""
+"""Counts the experts that the layers of a model read, on the device, in the kernels that plan their products."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ExpertReads:
 
     @contextmanager
     def left_out(self) -> Iterator[None]:
-        """What is launched inside does not count. The host does not wait for it."""
+        """Launches inside are not counted. The host does not wait."""
         if self._left_out_2 is None:
             yield
             return
@@ -27,7 +27,8 @@ class ExpertReads:
         self._left_out_2 += self._sum() - before_2
 
     def total(self) -> tuple[int, int]:
-        """Experts that had rows, of each layer's pass until now, and such passes. Waits for the device."""
+        """Experts that had rows, over all passes of each layer so far, and the number of these passes. Waits for the
+        device."""
         if self._left_out_2 is None:
             return 0, 0
         num_read, num_passes = (self._sum() - self._left_out_2).tolist()

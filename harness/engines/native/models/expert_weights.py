@@ -1,6 +1,6 @@
-"""Experts of a checkpoint, expert by expert into one tensor a layer, so that nothing is there twice.
+"""Loads the experts of a checkpoint one by one into one tensor per layer, so that nothing is in memory twice.
 
-Shapes: experts E, hidden H, an expert's inner size I, X = 2 * I.
+Shapes: experts E, hidden H, an expert's intermediate size I, X = 2 * I.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specbench.kernels.fp8 import E4M3, GROUP
 
 
 def read_layer_experts(source: WeightSource, prefix: str, c: ModelConfig, shape: ExpertsConfig) -> Experts:
-    """Reads the experts of the layer whose names begin with `prefix`. ValueError naming a tensor that is missing or
+    """Reads the experts of the layer whose names start with `prefix`. ValueError naming a tensor that is missing or
     does not fit."""
     router = single(source, f"{prefix}mlp.gate", shape.num_experts, c.hidden_size)
     hidden, inner = c.hidden_size, shape.intermediate_size
@@ -44,7 +44,7 @@ def read_layer_experts(source: WeightSource, prefix: str, c: ModelConfig, shape:
 
 
 class _Stack:
-    """One matrix of all experts, filled part by part. Its form is that of the first part."""
+    """One matrix of all experts, filled part by part. It has the format of the first part."""
 
     weight: Tensor
     scale: Tensor | None
@@ -55,7 +55,7 @@ class _Stack:
         self._put: Callable[[int, int, Tensor | Fp8Matrix], None] | None = None
 
     def put(self, expert: int, first: int, source: WeightSource, module: str, shape: tuple[int, int]) -> None:
-        """Rows from `first` on of an expert."""
+        """Fills an expert's rows from `first` on."""
         matrix = source.fp8(module, shape)
         part = source.get(f"{module}.weight", shape) if matrix is None else matrix
         if self._put is None:

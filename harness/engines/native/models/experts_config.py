@@ -24,7 +24,7 @@ _NEEDED = ("num_experts_per_tok", "moe_intermediate_size")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpertsConfig:
-    """`normalised`: a row's weights sum to 1. Every `step`-th layer has experts, but for `dense_layers`."""
+    """`normalised`: a row's weights sum to 1. Every `step`-th layer has experts, except `dense_layers`."""
 
     num_experts: int
     per_token: int
@@ -38,7 +38,7 @@ class ExpertsConfig:
 
 
 def read_experts(raw: JsonObject, where: str) -> ExpertsConfig:
-    """Reads already checked keys. ValueError naming one that is missing or does not fit the others."""
+    """Reads already checked keys. ValueError naming one that is missing or inconsistent with the others."""
     counts = [raw[key] for key in ("num_experts", "num_local_experts") if raw.get(key) is not None]
     missing = [key for key in _NEEDED if raw.get(key) is None]
     if not counts or missing:

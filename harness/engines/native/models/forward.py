@@ -1,8 +1,8 @@
-"""What a forward pass is given besides weights: its rows, their keys, and attention over them; shared by all models.
+"""The inputs of a forward pass besides weights: its rows, their keys, and attention over them; shared by all models.
 
-Shapes: T rows of a step (all requests' tokens, flat), D head_dim, Hq and Hkv query and key-value heads.
-A forward pass is a generator of pieces: it yields (layer, qkv) where a layer needs attention and is sent the result.
-Its driver decides how the pieces run: all eagerly, or a CUDA graph for each piece (engine/forward.py).
+Shapes: T rows of a step (all requests' tokens, flat), D head_dim, Hq and Hkv query and key-value heads. A forward pass
+is a generator of pieces: it yields (layer, qkv) where a layer needs attention and is sent the result. Its driver
+decides how the pieces run: all eagerly, or a CUDA graph for each piece (engine/forward.py).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ForwardBatch:
 
     @classmethod
     def of_one_request(cls, ids: Sequence[int], start: int, device: torch.device) -> ForwardBatch:
-        """Rows at the positions from `start` on, over one page (number 0) that holds everything."""
+        """Rows at the positions from `start` on, over one page (number 0) that has everything."""
         q, end = len(ids), start + len(ids)
         meta = AttentionMetadata.uniform(
             torch.tensor([0, q], dtype=torch.int32, device=device),
@@ -89,7 +89,7 @@ class Attention:
     def __call__(
         self, layer: int, qkv_TX: Tensor, batch: ForwardBatch, cache: KVCache, out_TX: Tensor | None = None
     ) -> Tensor:
-        """Attention output [T, Hq * D], written to `out_TX` where it is given."""
+        """Attention output [T, Hq * D], written to `out_TX` if given."""
         c = self.config
         q_THD = rope_store_kv(
             qkv_TX,
@@ -115,7 +115,7 @@ class Attention:
         return out_THD.view(q_THD.shape[0], -1)
 
     def new_output(self, num_rows: int, cache: KVCache) -> Tensor:
-        """Zeros [num_rows, Hq * D], where `__call__` may write."""
+        """Zeros [num_rows, Hq * D], into which `__call__` may write."""
         return cache.k.new_zeros(num_rows, self.config.num_q_heads * self.config.head_dim)
 
     @property

@@ -1,4 +1,4 @@
-"""Products by E4M3 weights: on a GPU that multiplies them, as they are; elsewhere dequantized once, at load.
+"""Products with E4M3 weights: in FP8 on a GPU that supports it; elsewhere dequantised once, at load.
 
 Shapes: rows T, inputs I, outputs O; B and G blocks of 128 outputs and inputs.
 """
@@ -44,7 +44,7 @@ def multiplies_fp8(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def fp8_product(parts: Sequence[Fp8Matrix], bias_O: Tensor | None, dtype: torch.dtype) -> Product:
-    """Several matrices over the same input as one product, by the fastest arithmetic their layout allows."""
+    """Several matrices over the same input as one product, with the fastest arithmetic that their layout allows."""
     fp8 = parts[0].format
     sizes = [part.weight_OI.shape for part in parts]
     native = multiplies_fp8(parts[0].weight_OI.device, dtype) and fp8.activations != "none"
@@ -67,13 +67,13 @@ def _joined(weights: Sequence[Tensor]) -> Tensor:
 
 
 def _largest(parts: Sequence[Fp8Matrix]) -> Tensor | None:
-    """The largest of static scales: the parts share their input, which is quantized once."""
+    """The largest of the static scales: the parts share their input, which is quantized once."""
     scales = [part.input_scale for part in parts if part.input_scale is not None]
     return torch.stack(scales).max() if scales else None
 
 
 class Fp8BlockLinear:
-    """y = x @ weight.T + bias with a scale for each 128x128 of the weight and each row and 128 inputs of x."""
+    """y = x @ weight.T + bias with one scale per 128x128 block of the weight, and per row and 128 inputs of x."""
 
     __slots__ = ("arithmetic", "bias", "in_features", "out_features", "_scale_BG", "_weight_OI")
 
@@ -92,9 +92,10 @@ class Fp8BlockLinear:
 
 
 class Fp8RowLinear:
-    """y = x @ weight.T + bias by torch._scaled_mm, with a scale for each row of the weight and of x, or one of all x.
+    """y = x @ weight.T + bias by torch._scaled_mm, with one scale per row of the weight and per row of x, or one for
+    all of x.
 
-    Matrices of one scale each have it repeated: joined ones keep their own.
+    The scale of a matrix with a single one is repeated, so joined matrices keep their own.
     """
 
     __slots__ = ("arithmetic", "bias", "in_features", "out_features", "_input_scale", "_scale_1O", "_weight_OI")

@@ -26,7 +26,7 @@ def _scale_shapes(shape: Sequence[int], fp8: Fp8Format) -> list[tuple[int, ...]]
 
 
 class Fp8Checkpoint(CheckpointWeights):
-    """A checkpoint whose modules are E4M3, but for those that its config names."""
+    """A checkpoint whose modules are E4M3, except those that its config names."""
 
     def __init__(self, model_dir: Path, dtype: torch.dtype, device: torch.device, fp8: Fp8Format):
         super().__init__(model_dir, dtype, device)
@@ -65,7 +65,8 @@ class Fp8Checkpoint(CheckpointWeights):
         return weight
 
     def _scale(self, module: str, kinds: Sequence[str], shapes: list[tuple[int, ...]]) -> Tensor:
-        """fp32; of the first of `kinds` that is there. A second one stays unread and is refused with what is left."""
+        """fp32; from the first of `kinds` that exists. A second one stays unread and is refused with the unused
+        tensors."""
         name = next((f"{module}.{kind}" for kind in kinds if self.has(f"{module}.{kind}")), f"{module}.{kinds[0]}")
         scale = self.raw(name)
         if scale.dtype not in _SCALE_DTYPES:
@@ -86,7 +87,7 @@ class Fp8Checkpoint(CheckpointWeights):
 
 
 class Fp8Random(RandomWeights):
-    """Random E4M3 matrices, of the same spread as those of other dtypes."""
+    """Random E4M3 matrices, with the same spread as those of other dtypes."""
 
     def __init__(self, seed: int, dtype: torch.dtype, device: torch.device, fp8: Fp8Format):
         super().__init__(seed, dtype, device)

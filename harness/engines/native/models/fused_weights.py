@@ -1,6 +1,6 @@
-"""Matrices of a checkpoint as the forward passes want them: products over the same input stacked into one.
+"""Matrices of a checkpoint in the form that the forward passes use: products over the same input stacked into one.
 
-Shapes are those of the checkpoint; a rank of several gets its part: heads and the inner size of the MLP are split.
+Shapes are those of the checkpoint; one of several ranks gets its part: heads and the MLP's intermediate size are split.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def qkv(source: WeightSource, prefix: str, c: ModelConfig, num_inputs: int) -> P
 
 
 def head_norm(source: WeightSource, prefix: str, c: ModelConfig) -> Tensor | None:
-    """[2, D]: the norm's weights of query heads, then of key heads; None where the model has none."""
+    """[2, D]: the norm weights of query heads, then of key heads; None if the model has none."""
     if not c.qk_norm:
         return None
     return torch.stack([source.get(f"{prefix}self_attn.{name}_norm.weight", (c.head_dim,)) for name in "qk"])
@@ -61,7 +61,7 @@ def down(source: WeightSource, prefix: str, c: ModelConfig) -> Product:
 
 
 def summed(source: WeightSource, name: str, num_outputs: int, num_inputs: int, bias: bool = False) -> Product:
-    """The inputs are split, the outputs are sums over all ranks."""
+    """The inputs are split, and the outputs are summed over all ranks."""
     if source.group.size == 1:
         return single(source, name, num_outputs, num_inputs, bias)
     weight = source.get(f"{name}.weight", (num_outputs, num_inputs), split=1)

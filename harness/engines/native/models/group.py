@@ -33,14 +33,15 @@ class Group:
         splits_drafter: bool = True,
         host: dist.ProcessGroup | None = None,
     ):
-        """`all_reduce` may write into what it is given. Without `splits_drafter` each rank has the whole drafter.
-        `host`: for what passes between the memories of the hosts; None: the default group can."""
+        """`all_reduce` may write into its argument. Without `splits_drafter` each rank has the whole drafter. `host`:
+        for data that passes between host memories; None: the default group can do it."""
         self.rank, self.size, self.all_reduce = rank, size, all_reduce
         self.num_agreements, self._host = 0, host
         self.of_drafter = self if splits_drafter else ALONE
 
     def agree(self, value: bool) -> bool:
-        """Rank 0's, on every rank: for a decision that hangs on the clock. The host waits; never inside a round."""
+        """Rank 0's value, on every rank: for a decision that depends on the clock. The host waits; never inside a
+        round."""
         if self.size == 1:
             return value
         self.num_agreements += 1
@@ -49,7 +50,7 @@ class Group:
         return bool(flag)
 
     def described(self) -> dict[str, str]:
-        """The topology, for the record; nothing of one rank."""
+        """The topology, for the record; empty for one rank."""
         if self.size == 1:
             return {}
         return {
@@ -64,7 +65,7 @@ class Group:
         return slice(self.rank * part, (self.rank + 1) * part)
 
     def embed(self, ids_T: Tensor, embed_VH: Tensor) -> Tensor:
-        """[T, H]; `embed_VH` holds this rank's part of the vocabulary."""
+        """[T, H]; `embed_VH` has this rank's part of the vocabulary."""
         if self.size == 1:
             return F.embedding(ids_T, embed_VH)
         own_T = ids_T - self.rank * embed_VH.shape[0]
@@ -72,7 +73,7 @@ class Group:
         return self.all_reduce(F.embedding(near_T, embed_VH).mul_((near_T == own_T)[:, None]))
 
     def gather(self, x_RV: Tensor) -> Tensor:
-        """Columns of all ranks side by side, the same numbers on each."""
+        """Columns of all ranks side by side, with the same numbers on each rank."""
         parts_NRV = x_RV.new_empty(self.size, *x_RV.shape)
         dist.all_gather_into_tensor(parts_NRV.flatten(0, 1), x_RV.contiguous())
         return parts_NRV.transpose(0, 1).reshape(x_RV.shape[0], -1)

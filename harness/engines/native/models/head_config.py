@@ -1,4 +1,4 @@
-"""The content of an EAGLE head's config.json; the format, and so the keys, are determined by its tensors."""
+"""The content of an EAGLE head's config.json; its tensors determine the format, and thus the keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OF_SPECULATORS = ("Eagle3Speculator", "Eagle3DraftModel")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Eagle1Config:
-    """`qkv_bias`: None where the config does not say it. `draft_vocab_size`: rows of the head's own lm_head."""
+    """`qkv_bias`: None if the config does not have it. `draft_vocab_size`: rows of the head's own lm_head."""
 
     layer: ModelConfig
     draft_vocab_size: int
@@ -36,8 +36,8 @@ class Eagle1Config:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Eagle3Config:
-    """The defaults are the original EAGLE-3. `aux_layers`: whose inputs it was trained on, where the config says it;
-    `own_layers` where engines read them alike, so that any layers will do."""
+    """The defaults are the original EAGLE-3. `aux_layers`: the layers whose inputs it was trained on, if the config has
+    them; `own_layers` if all engines read them the same way, so that any layers work."""
 
     layer: ModelConfig
     draft_vocab_size: int
@@ -53,7 +53,7 @@ class Eagle3Config:
 
 
 def read_eagle1_config(head_dir: Path) -> Eagle1Config:
-    """ValueError for a key that this engine does not know or a value that it does not run."""
+    """ValueError for an unknown key, or for a value that this engine does not run."""
     raw = read_raw(head_dir)
     check_unquantized(raw, _where(head_dir))
     layer = checked_config(raw, EAGLE1_KEYS, _ARCHITECTURES, _where(head_dir), head_dir)
@@ -66,7 +66,7 @@ def read_eagle1_config(head_dir: Path) -> Eagle1Config:
 
 
 def read_eagle3_config(head_dir: Path) -> Eagle3Config:
-    """ValueError for a key that this engine does not know or a value that it does not run."""
+    """ValueError for an unknown key, or for a value that this engine does not run."""
     raw = _flat(read_raw(head_dir), _where(head_dir))
     check_unquantized(raw, _where(head_dir))
     layer = checked_config(raw, EAGLE3_KEYS, _ARCHITECTURES, _where(head_dir), head_dir)
@@ -102,7 +102,7 @@ def read_eagle3_config(head_dir: Path) -> Eagle3Config:
 
 
 def _flat(raw: JsonObject, where: str) -> JsonObject:
-    """The config of speculators in the words of the others, which are returned as they are."""
+    """The config of speculators with the keys of the others, whose configs are returned unchanged."""
     if "transformer_layer_config" not in raw and "speculators_model_type" not in raw:
         return raw
     named = raw.get("architectures")

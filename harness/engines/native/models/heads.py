@@ -31,7 +31,8 @@ def _random_draft_vocab(target: LlamaModel) -> int:
 
 
 def is_eagle1(shapes: dict[str, tuple[int, ...]]) -> bool:
-    """Told by tensors, since the configs look alike: EAGLE-1 has neither EAGLE-3's names nor its three features."""
+    """Detected from tensors, since the configs look alike: EAGLE-1 has neither EAGLE-3's names nor its three
+    features."""
     eagle3_only = any(name.startswith("midlayer.") or name.endswith("hidden_norm.weight") for name in shapes)
     fc = shapes.get("fc.weight", ())
     return not eagle3_only and len(fc) == 2 and fc[1] == 2 * fc[0]
@@ -46,8 +47,8 @@ def load_head(head_dir: Path, target: LlamaModel) -> Eagle1Head | Eagle3Head:
 
 
 def make_head(head: str, target: LlamaModel, strategy: str, one_pass: bool = False) -> Eagle1Head | Eagle3Head:
-    """`head`: a folder, a hub name, `shipped:NAME`, `random` or `random-eagle1`; `one_pass`: of the kind that drafts
-    all tokens in one pass. ValueError: what misfits."""
+    """`head`: a folder, a hub name, `shipped:NAME`, `random` or `random-eagle1`; `one_pass`: whether it drafts all
+    tokens in one pass. ValueError naming what does not fit."""
     if head == "random":
         return dummy_eagle3(target, _random_draft_vocab(target), placeholder_id=0 if one_pass else None)
     if head == "random-eagle1" and one_pass:
@@ -83,8 +84,8 @@ def _check_kind(folder: Path, strategy: str, one_pass: bool) -> None:
 
 
 def check_head_files(head: str, strategy: str, progress: Progress | None = None, one_pass: bool | None = None) -> None:
-    """Finds and downloads a head, and reads its config and the names of its tensors, before any target is there.
-    ValueError for what is not available, is not a head or not of this kind (`one_pass`; None: either)."""
+    """Finds and downloads a head, and reads its config and the names of its tensors, before any target is loaded.
+    ValueError for a head that is not available, is not a head, or is not of this kind (`one_pass`; None: either)."""
     if head in ("", *_RANDOM):
         return
     folder = _folder(head, strategy, progress)

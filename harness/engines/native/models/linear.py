@@ -24,7 +24,7 @@ from specbench.kernels.skinny_gemm import skinny_blocks, skinny_gated, skinny_li
 
 # oneDNN chooses the layout for a typical number of rows; 8 is best or nearly so from 1 to 512 rows.
 _PACK_FOR_ROWS = 8
-# A call of oneDNN costs 15 to 20 µs, one of `F.linear` 4: up to so many elements of an fp32 weight that is the more.
+# A call of oneDNN costs 15 to 20 µs, one of `F.linear` 4: for fp32 weights up to this size, the call costs more.
 _SMALL = 1 << 16
 
 
@@ -39,12 +39,12 @@ def _can_pack(weight: Tensor) -> bool:
 
 
 class Linear:
-    """y = x @ weight.T + bias, with the weight laid out for the device; a packed weight replaces the [O, I] one."""
+    """y = x @ weight.T + bias, with the weight in the device's layout; a packed weight replaces the [O, I] one."""
 
     __slots__ = ("arithmetic", "bias", "in_features", "out_features", "_compiled", "_packed", "_weight")
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None, arithmetic: str = ""):
-        """`arithmetic`: for the record, where the weight was stored as something else."""
+        """`arithmetic`: for the record, if the weight was stored in another form."""
         self.arithmetic = arithmetic
         self.out_features, self.in_features = weight_OI.shape
         self.bias = bias_O
@@ -65,7 +65,7 @@ class Linear:
         return F.linear(x_TI, self._weight, self.bias)
 
     def gated(self, x_TI: Tensor) -> Tensor:
-        """`silu(gate) * up` [T, O / 2] of outputs that are gate rows, then up rows; of a plain Linear only."""
+        """`silu(gate) * up` [T, O / 2] for outputs that are gate rows, then up rows; only for a plain Linear."""
         if self.bias is None and self._weight is not None:
             blocks = skinny_blocks(x_TI, self._weight, is_gated=True)
             if blocks is not None:
@@ -74,7 +74,8 @@ class Linear:
 
 
 class RowParallel(Linear):
-    """Each rank multiplies its part of the inputs with its columns of the weight; the sum over all is the product."""
+    """Each rank multiplies its part of the inputs with its columns of the weight; the sum over all ranks is the
+    product."""
 
     __slots__ = ("_group",)
 
@@ -87,7 +88,7 @@ class RowParallel(Linear):
 
 
 class GatheredLinear(Linear):
-    """Each rank has its part of the outputs, which are gathered: lm_head. `out_features` counts all."""
+    """Each rank has its part of the outputs, which are gathered: lm_head. `out_features` counts all of them."""
 
     __slots__ = ("_group", "_own")
 

@@ -36,9 +36,9 @@ class DecoderLayer:
 
 
 class LlamaModel:
-    """A target model, or one rank's part of it. Weights are immutable; the KV cache is the caller's.
+    """A target model, or one rank's part of it. Weights are immutable; the KV cache belongs to the caller.
 
-    `config`: what is computed here; `whole`: the model. They differ where a group of several ranks splits it.
+    `config`: what is computed here; `whole`: the model. They differ if a group of several ranks splits it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class LlamaModel:
 
     @property
     def arithmetic(self) -> str:
-        """How matrices are multiplied that are not stored as numbers of the model's dtype; empty: none are."""
+        """The arithmetic of matrices that are not stored in the model's dtype; empty if there are none."""
         products = [self.lm_head, *(p for layer in self.layers for p in (layer.qkv, layer.o))]
         kinds = {p.arithmetic for p in products}.union(*(layer.mlp.arithmetics for layer in self.layers))
         return "; ".join(sorted(kinds - {""}))
@@ -105,7 +105,7 @@ class LlamaModel:
         """The pass over rows `ids_T`, returning the final-normed hidden states [T, H].
 
         If `features_TF` [T, F] is given, the residual streams entering `aux_layers` are written there, side by side
-        (low, mid, high: the order that EAGLE-3's `fc` takes).
+        (low, mid, high: the order of EAGLE-3's `fc`).
         """
         eps = self.config.rms_norm_eps
 

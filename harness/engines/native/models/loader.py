@@ -54,7 +54,7 @@ def _build_target(config: ModelConfig, source: WeightSource) -> LlamaModel:
 
 
 def check_split(config: ModelConfig, num_ranks: int) -> None:
-    """ValueError, before anything is read, for a model that so many ranks cannot share."""
+    """ValueError, before anything is read, for a model that this number of ranks cannot share."""
     unsplit = {"FP8 weights, whose scales": config.fp8, "experts, which": config.experts}
     if num_ranks > 1 and (words := [words for words, has in unsplit.items() if has is not None]):
         raise ValueError(f"tensor_parallel_size: {num_ranks} is not allowed with {words[0]} are not split; allowed: 1")
@@ -62,7 +62,7 @@ def check_split(config: ModelConfig, num_ranks: int) -> None:
 
 
 def _check_tied(source: CheckpointWeights) -> None:
-    """A tied model's own lm_head may only be a copy: engines differ in which of two they would use."""
+    """A tied model's own lm_head must be a copy, because engines differ in which of two they would use."""
     if not source.has("lm_head.weight"):
         return
     lm_head_VH, embed_VH = source.raw("lm_head.weight"), source.raw("model.embed_tokens.weight")
@@ -101,7 +101,7 @@ def dummy_target(
     num_layers: int | None = None,
     group: Group = ALONE,
 ) -> LlamaModel:
-    """Random weights of a published shape; `num_layers` keeps the first layers only."""
+    """Random weights of a published shape; with `num_layers`, only its first layers."""
     config = published_shape(name).config
     if num_layers is not None:
         config = config.with_layers(num_layers)

@@ -1,4 +1,4 @@
-"""The feed-forward block of a layer: one gated MLP, or experts of which a row takes a few.
+"""The feed-forward block of a layer: one gated MLP, or experts of which each row uses a few.
 
 Shapes: rows T, hidden H, experts E.
 """
@@ -18,7 +18,7 @@ from specbench.kernels.silu_and_mul import silu_and_mul
 
 
 def gated(gate_up: Product, x_TH: Tensor) -> Tensor:
-    """`silu(gate) * up` of one product that holds both."""
+    """`silu(gate) * up` of one product that has both."""
     return gate_up.gated(x_TH) if isinstance(gate_up, Linear) else silu_and_mul(gate_up(x_TH))
 
 

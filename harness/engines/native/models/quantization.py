@@ -1,4 +1,4 @@
-"""Which FP8 form a checkpoint's matrices have, as its config.json says; every other quantizer is refused by name.
+"""The FP8 format of a checkpoint's matrices, from its config.json; every other quantizer is refused by name.
 
 Two spellings: `quant_method: fp8` (Qwen, DeepSeek, AutoFP8) and `compressed-tensors` with `float-quantized` weights.
 """
@@ -79,9 +79,9 @@ Activations = Literal["dynamic", "static", "none"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fp8Format:
-    """E4M3 matrices. `scales`: what of a weight has one scale: all of it, a row, or a block of 128x128. `activations`:
-    quantized by their own largest value, by a scale of the checkpoint, or not at all. `unquantized`: modules that are
-    stored as they are, each a name, the first or last parts of one, or `re:` and a regular expression."""
+    """E4M3 matrices. `scales`: the part of a weight with one scale: all of it, a row, or a 128x128 block.
+    `activations`: quantized by their own maximum, by a scale of the checkpoint, or not at all. `unquantized`: modules
+    stored unquantized, each a name, the first or last parts of one, or `re:` and a regular expression."""
 
     scales: Scales
     activations: Activations = "dynamic"
@@ -104,14 +104,14 @@ def _matches(name: str, module: str) -> bool:
 
 
 def check_unquantized(raw: JsonObject, where: str) -> None:
-    """For a head: no published head has FP8 weights."""
+    """For a head; no published head has FP8 weights."""
     for key in QUANTIZED_KEYS:
         if raw.get(key) is not None:
             raise _refusal(where, key, raw[key], "unquantized weights (float32, float16, bfloat16)")
 
 
 def read_quantization(raw: JsonObject, where: str) -> Fp8Format | None:
-    """What config.json says about a target's weights; None: they are not quantized. ValueError naming the key."""
+    """The format of a target's weights from config.json; None: not quantized. ValueError naming the key."""
     for key in QUANTIZED_KEYS:
         found = raw.get(key)
         if found is None:

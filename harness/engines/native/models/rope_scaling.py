@@ -20,7 +20,7 @@ from specbench.workloads.json_values import JsonObject
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Llama3Scaling:
-    """Llama-3.1's: long wavelengths are divided by `factor`, short ones stay, those between are mixed."""
+    """Llama-3.1's scaling: long wavelengths are divided by `factor`, short ones stay, those in between are mixed."""
 
     factor: float
     low_freq_factor: float
@@ -100,7 +100,7 @@ class YarnScaling:
         return result
 
     def _rotation(self, num_turns: float, theta: float, half: int) -> float:
-        """Number of the rotation that turns `num_turns` times within the length of training."""
+        """The index of the rotation that turns `num_turns` times within the training length."""
         return half * math.log(self.original_max_position_embeddings / (num_turns * 2 * math.pi)) / math.log(theta)
 
 
@@ -163,7 +163,7 @@ def _require(scaling: JsonObject, key: str, kind: str) -> None:
 
 
 def _agreed(first: JsonObject, second: JsonObject, where: str) -> JsonObject:
-    """Both in one; ValueError where they name one key and differ."""
+    """Both merged; ValueError if they have a common key with different values."""
     for key, value in second.items():
         if value is not None and first.get(key, value) not in (None, value):
             raise ValueError(f"{where}: {key} is both {shown(first[key])} and {shown(value)}; allowed: one of them")

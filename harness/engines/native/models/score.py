@@ -1,4 +1,4 @@
-"""Logits of a plain forward over a whole sequence: the yardstick for near-ties between two tokens."""
+"""Logits of a plain forward over a whole sequence: the reference for near-ties between two tokens."""
 
 from __future__ import annotations
 

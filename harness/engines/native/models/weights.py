@@ -47,7 +47,7 @@ class WeightSource(Protocol):
     def has(self, name: str) -> bool: ...
 
     def fp8(self, module: str, shape: Sequence[int]) -> Fp8Matrix | None:
-        """The module's weight where it is stored so; None: `get` has it."""
+        """The module's weight if it is stored that way; None: use `get`."""
         ...
 
 
@@ -108,7 +108,7 @@ class CheckpointWeights:
         return name in self._files or name in self._tensors
 
     def raw(self, name: str, part: tuple[slice, ...] = ()) -> Tensor:
-        """The tensor as stored, on the CPU; of safetensors nothing but the `part` is read."""
+        """The tensor as stored, on the CPU; from safetensors, only the `part` is read."""
         self._read.add(name)
         if name in self._tensors:
             return self._tensors[name][part].clone() if part else self._tensors[name]
@@ -118,7 +118,7 @@ class CheckpointWeights:
         return handle.get_slice(name)[part] if part else handle.get_tensor(name)
 
     def _handle(self, path: Path) -> safe_open:
-        """The last one is kept: a shard has thousands of tensors, and pages of one shard at most stay mapped."""
+        """Keeps the last open file: a shard has thousands of tensors, and at most one shard's pages stay mapped."""
         if self._open is None or self._open[0] != path:
             self._open = path, safe_open(path, framework="pt")
         return self._open[1]
@@ -132,7 +132,7 @@ class CheckpointWeights:
         return None
 
     def _instead(self, name: str) -> str:
-        """How a quantized checkpoint stores the matrix `name`, for the error that misses it."""
+        """How a quantized checkpoint stores the matrix `name`, for the error about the missing tensor."""
         module, _, kind = name.rpartition(".")
         others = [n for n in self.names() if n.startswith(f"{module}.") and n.rpartition(".")[2] not in _PLAIN]
         if kind != "weight" or not others:
@@ -165,7 +165,7 @@ class CheckpointWeights:
         return loaded
 
     def check_all_read(self, unread: Mapping[str, str] = UNREAD) -> None:
-        """Raises ValueError naming tensors that were never read: the model would run without a part of itself."""
+        """Raises ValueError naming tensors that were never read: the model would run without a part of its weights."""
         known = tuple(f".{name}" for name in unread)
         left = sorted(name for name in self.names() if name not in self._read and not f".{name}".endswith(known))
         if left:
@@ -177,7 +177,7 @@ class CheckpointWeights:
 
 
 def _part(name: str, shape: Sequence[int], split: int | None, group: Group) -> tuple[slice, ...]:
-    """A rank's part of a split tensor; without a rank, all of it. ValueError for what cannot be split."""
+    """A rank's part of a split tensor; without a rank, all of it. ValueError if it cannot be split."""
     if split is None or group.size == 1:
         return ()
     if shape[split] % group.size:
@@ -201,15 +201,15 @@ def _is_finite(tensor: Tensor) -> bool:
 
 
 def checkpoint_shapes(model_dir: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a checkpoint's tensors; safetensors are not read for it, only their headers."""
+    """Names and shapes of a checkpoint's tensors; for safetensors, only the headers are read."""
     source = CheckpointWeights(model_dir, torch.float32, torch.device("cpu"))
     return {name: source.shape(name) for name in source.names()}
 
 
 class RandomWeights:
-    """Seeded random tensors of the asked shape: norms are ones, matrices keep the variance of their input.
+    """Seeded random tensors of the requested shape: norms are ones, matrices keep the variance of their input.
 
-    A rank draws all numbers of a matrix and keeps its own, so that the model is the same whatever the group.
+    Every rank draws all numbers of a matrix and keeps its own part, so the model does not depend on the group.
     """
 
     def __init__(self, seed: int, dtype: torch.dtype, device: torch.device, group: Group = ALONE):

@@ -45,7 +45,7 @@ class RankedDeployment:
         self._processes.ask(sink, "measure", self._number, load)
 
     def reset(self) -> None:
-        """Nothing is kept from one block to the next."""
+        """Nothing is kept between blocks."""
 
     def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
         texts: dict[int, str | None] = self._processes.ask(sink, "generate", self._number, requests)
@@ -56,7 +56,7 @@ class RankedDeployment:
         return scored
 
     def look(self, read: Callable[[NativeDeployment], T]) -> T:
-        """What a function of some module finds in each rank's own deployment; rank 0's."""
+        """The result of a module's function in each rank's own deployment; rank 0's is returned."""
         found: T = self._processes.ask(None, "look", self._number, read)
         return found
 

@@ -1,7 +1,7 @@
-"""The ranks from outside: started together, asked together, ended together.
+"""The ranks from outside: started, ordered and ended together.
 
-This process is none of them, so that a rank which dies, or which waits on its GPU for one that did, takes nothing
-along: what had ended is on disk, the others are killed.
+This process is not a rank, so a rank that dies, or that waits on its GPU for one that did, does not affect it: finished
+work is on disk, and the other ranks are killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GRACE_S = 1.0  # a rank has nothing to put in order
 
 
 class RankError(Exception):
-    """The traceback of a rank, as the cause of the error that it led to."""
+    """The traceback of a rank, as the cause of the error that it raised."""
 
 
 class _Process:
@@ -49,7 +49,7 @@ class _Process:
         self.process.stop()
 
     def death(self) -> str | None:
-        """How it ended; None while it runs."""
+        """How the process ended; None while it runs."""
         status = self.process.poll()
         if status is None:
             return None
@@ -59,7 +59,7 @@ class _Process:
 
 
 class Processes:
-    """`size` ranks. Any error but bad input, or memory that suffices nowhere, ends all of them for good."""
+    """`size` ranks. Any error ends all of them for good, except bad input, or a lack of memory on every rank."""
 
     def __init__(self, size: int, module: str = f"{__package__}.rank"):
         self._size = size
@@ -94,7 +94,8 @@ class Processes:
         """Sends an order to all ranks and waits for all; returns rank 0's answer. Its messages in between go to
         `receiver`.
 
-        ValueError if every rank reports one, RuntimeError for everything else that goes wrong."""
+        ValueError if every rank reports one, RuntimeError for everything else that goes wrong.
+        """
         if self._ended:
             raise RuntimeError(f"tensor_parallel_size: the ranks have ended: {self._ended}")
         try:
@@ -115,7 +116,7 @@ class Processes:
         return done[0].value
 
     def _answers(self, receiver: object) -> dict[int, Any]:
-        """Answers of every rank; once one has failed, of those that answered in time."""
+        """Answers of every rank; once one has failed, those that arrive in time."""
         answers: dict[int, Done | Failed] = {}
         give_up_at = float("inf")
         while len(answers) < self._size and time.monotonic() < give_up_at:
@@ -166,4 +167,4 @@ class Processes:
 
 
 class _EverywhereError(RuntimeError):
-    """The same on every rank: none waits for another, so they can go on."""
+    """The same error on every rank: none waits for another, so they can continue."""

@@ -44,7 +44,7 @@ class Failed:
 
 
 class Teller:
-    """A sink and a progress that pass on what they get, and remember which way the engine went."""
+    """A sink and a progress that pass on what they get, and record which path the engine took."""
 
     cancelled = False
 
@@ -54,7 +54,7 @@ class Teller:
 
     @property
     def way(self) -> str:
-        """About tokens, scheduling, graphs and waits; never about times."""
+        """Covers tokens, scheduling, graphs and waits; never times."""
         return self._way.hexdigest()
 
     def say(self, text: str) -> None:
