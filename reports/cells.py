@@ -18,16 +18,16 @@ _OF_ARM, _OF_RUN = ("synthetic", NOT_LOSSLESS, VOID), (IMPOSSIBLE, DISTURBED)
 FORCED = "synthetic acceptance"  # how the note of an arm begins that says so
 NOT_JUDGED = "outputs not judged (forced acceptance)"
 MARKS = (*_OF_ARM, *_OF_RUN)
-"""What stands in brackets behind the name of a row."""
+"""The remark in brackets after a row's name."""
 
 
 def row_name(arm: ArmSummary) -> str:
-    """The label, with what no figure of its row may hide: forced acceptance, a failed certificate, a doubt."""
+    """The label, with whatever qualifies every figure of the row: forced acceptance, a failed certificate, a doubt."""
     return marked_name(arm.label, arm.marks)
 
 
 def arm_name(arm: ArmSummary) -> str:
-    """The same without what belongs to one measurement: it joins rows of several runs."""
+    """The same without remarks about a single measurement, for rows that join several runs."""
     return _named(arm.label, arm.marks, _OF_ARM)
 
 
@@ -36,7 +36,7 @@ def marked_name(label: str, marks: Sequence[str]) -> str:
 
 
 def doubt_words(marks: Sequence[str]) -> str:
-    """` (IMPOSSIBLE)`, to stand behind a figure of a run whose name its row does not have."""
+    """` (IMPOSSIBLE)`, to put after a figure whose row does not name the run."""
     return _named("", marks, _OF_RUN)
 
 
@@ -53,7 +53,7 @@ def number(value: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Always four digits, so that a column lines up: 8.050, 20.00, 123.4; whole numbers from 1,000."""
+    """Always four digits, so that columns line up: 8.050, 20.00, 123.4; whole numbers from 1,000."""
     return number(value) if value is None or abs(value) >= 1000 else f"{value:#.4g}"
 
 
@@ -73,13 +73,13 @@ def percent(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """`80%`; never 100% where it is not all."""
+    """`80%`; 100% only if it is exactly that."""
     return NOTHING if value is None else f"{min(value, 0.999):.1%}" if 0.99 < value < 1 else f"{value:.0%}"
 
 
 def change_text(change: float | None, max_decimals: int = 3) -> str:
-    """A fraction as a signed percentage with three significant digits: +12.4%, -2.53%, -0.312%; above 1000% only that,
-    and an infinite one as `from 0`."""
+    """A fraction as a signed percentage with three significant digits: +12.4%, -2.53%, -0.312%; no decimals above
+    1000%; an infinite one is `from 0`."""
     if change is None:
         return NOTHING
     if math.isinf(change):
@@ -97,7 +97,7 @@ def size_text(change: float | None, max_decimals: int = 3) -> str:
 
 
 def machine_notes(seen: Sequence[MachineSeen]) -> list[str]:
-    """What blocks met on their machine, as far as it was told."""
+    """Other activity on the machine during the blocks, as far as it is known."""
     shares = {
         "time of other guests (steal)": [one.steal for one in seen if one.steal is not None],
         "waiting for memory": [one.memory_stall for one in seen if one.memory_stall is not None],
@@ -112,8 +112,8 @@ def machine_notes(seen: Sequence[MachineSeen]) -> list[str]:
 
 
 def is_no_figure(low: float | None, high: float | None) -> bool:
-    """Whether an interval, ends of a ratio, says that nothing is known: no change lies within, and its ends are more
-    than WIDEST apart."""
+    """Whether the interval of a ratio is inconclusive: it includes 1, and its ends are more than a factor of WIDEST
+    apart."""
     return low is not None and high is not None and low <= 1 <= high and high > WIDEST * low
 
 

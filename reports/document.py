@@ -18,7 +18,7 @@ _FIGURE = re.compile(r"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|-|")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
     """A link or a badge. `href`: a page of the site, relative to its root. `tone`: good, bad, open or empty; the text
-    says the same in words. `order`: what a column is sorted by, where it is not the text."""
+    says the same in words. `order`: the sort key of the column, if it is not the text."""
 
     text: str
     href: str = ""
@@ -31,8 +31,8 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows of text, the first column a name; `notes` are printed below, one per line. `spare`: columns that a narrow
-    terminal leaves out, the first first. Only pages of the site have `Cell`s."""
+    """Rows of text; the first column is a name. `notes` are printed below, one per line. `spare`: columns that a narrow
+    terminal may drop, in that order. Only pages of the site have `Cell`s."""
 
     title: str
     headers: tuple[str, ...]
@@ -44,7 +44,7 @@ class Table:
 def table_of(
     title: str, columns: Mapping[str, Callable[[_Item], str | Cell]], items: Iterable[_Item], notes: Iterable[str] = ()
 ) -> Table:
-    """A row per item. `columns`: what to write under each header."""
+    """A row per item. `columns`: for each header, the function that gives the cell."""
     rows = tuple(tuple(cell(item) for cell in columns.values()) for item in items)
     return Table(title=title, headers=tuple(columns), rows=rows, notes=tuple(notes))
 
@@ -66,7 +66,7 @@ _NAME = 25
 
 
 def name_width(table: Table, width: int) -> int:
-    """Of the first column, which folds at two fifths of the width, names of 25 characters not at all."""
+    """Width of the first column: it folds at two fifths of the width, but never for names up to 25 characters."""
     return min(column_width(table, 0), max(width * 2 // 5, _NAME + GAP))
 
 
@@ -75,14 +75,14 @@ def column_width(table: Table, i: int) -> int:
 
 
 def fitting(table: Table, width: int) -> Table:
-    """The first columns, as many as fit into `width` characters beside each other."""
+    """As many of the first columns as fit into `width` characters."""
     ends = accumulate([name_width(table, width), *(column_width(table, i) for i in range(1, len(table.headers)))])
     num = max(2, sum(end - GAP <= width for end in ends))
     return replace(table, headers=table.headers[:num], rows=tuple(row[:num] for row in table.rows))
 
 
 def text_columns(rows: Sequence[Sequence[str | Cell]]) -> set[int]:
-    """Columns that hold words, which are aligned to the left; figures are aligned to the right."""
+    """Columns of words, which are left-aligned; figures are right-aligned."""
     return {i for row in rows for i, cell in enumerate(row) if not _FIGURE.fullmatch(str(cell))}
 
 
@@ -106,7 +106,7 @@ class Command:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
     """Blocks in the order of the fields; empty ones are left out. Badges, links and charts appear on pages only, and
-    only there are folded sections closed until one asks for them. `anchor`: what the address of a page calls it."""
+    only there do folded sections start closed. `anchor`: the section's name in the page's address."""
 
     title: str
     anchor: str = ""
@@ -122,8 +122,8 @@ class Section:
 
 
 def filled(sections: Iterable[Section]) -> tuple[Section, ...]:
-    """Without empty charts and tables, and without sections that have nothing else: a heading promises content. Notes
-    of an empty table are content where the section has other."""
+    """Drops empty charts and tables, and sections that then have nothing else, because a heading promises content.
+    Notes of an empty table are kept if the section has other content."""
     kept = []
     for section in sections:
         charts = tuple(chart for chart in section.charts if len(chart.frame))
@@ -138,8 +138,8 @@ def filled(sections: Iterable[Section]) -> tuple[Section, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """`lead`: the question that the document answers. `warnings` come before the sections. `parts`: documents of their
-    own, one heading level deeper. `back`: on pages only, what it belongs to, by addresses relative to its own."""
+    """`lead`: the question that the document answers. `warnings` come before the sections. `parts`: nested documents,
+    one heading level deeper. `back`: on pages only, links to what it belongs to, by addresses relative to its own."""
 
     title: str
     sections: tuple[Section, ...]

@@ -1,4 +1,4 @@
-"""Text folded to a width: at blanks, inside long words behind a comma or the like, and commands so that the lines can
+"""Folds text to a width: at blanks, inside long words after a comma or the like, and in commands so that the lines can
 be pasted."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _MORE = " \\"  # at the end of a command's line
 
 
 def folded(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines of up to `width` characters, `indent` before all but the first. A word that is longer is broken behind
-    a comma, a slash or the like if it has one, else anywhere."""
+    """Lines of up to `width` characters, with `indent` before all but the first. A longer word is broken after a comma,
+    a slash or the like if it has one, else anywhere."""
     lines, line = [], ""
     for unit in _units(text):
         for word in _parts(unit, width - len(indent)):
@@ -28,7 +28,7 @@ def folded(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def folded_command(command: str, width: int, indent: str = "    ") -> list[str]:
-    """Lines that a shell takes for one command."""
+    """Lines that a shell reads as one command."""
     lines, line = [], ""
     for word in (shlex.quote(word) for word in shlex.split(command)):
         if line.strip() and len(line) + 1 + len(word) + len(_MORE) > width:
@@ -39,8 +39,8 @@ def folded_command(command: str, width: int, indent: str = "    ") -> list[str]:
 
 
 def least_width(text: str) -> int:
-    """The narrowest column in which the text is read with ease: short ones whole, others folded between their words,
-    figures beside their intervals."""
+    """The narrowest column in which the text is easy to read: short texts whole, others folded between words, figures
+    next to their intervals."""
     least = _SHORT if len(text) < _LONG else _MIN_PROSE
     return max([min(len(text), least), *map(len, _units(text))])
 

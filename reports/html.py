@@ -13,7 +13,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def html_page(document: Document) -> str:
-    """The page's text. It opens from a file, in light and dark, on paper and on a narrow screen."""
+    """The page's HTML. It opens from a file, and works in light and dark mode, on paper and on a narrow screen."""
     return page_environment(_TEMPLATES).get_template("page.html.j2").render(document=_filled(document))
 
 
@@ -22,7 +22,7 @@ def _filled(document: Document) -> Document:
 
 
 def page_environment(*folders: Path) -> Environment:
-    """What renders pages out of the templates in `folders`."""
+    """The environment that renders pages from the templates in `folders`."""
     environment = Environment(
         loader=FileSystemLoader(folders),
         autoescape=True,  # for every suffix: labels and kernel names come from untrusted traces and runs

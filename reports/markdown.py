@@ -42,8 +42,9 @@ def markdown_pictures(paths: Sequence[str]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """`text` escaped so that GitHub shows it literally, also inside a table: no markup, no HTML, no new line. A space
-    of no width follows each @: GitHub looks for names in what is shown, where other ways to write an @ are gone."""
+    """`text` escaped so that GitHub shows it literally, also inside a table: no markup, no HTML, no line break. A
+    zero-width space follows each @, because GitHub searches the rendered text for names, so other escapes of @ do not
+    help."""
     safe = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MENTION.sub("@&#8203;", _SPECIAL.sub(r"\\\1", safe))
 

@@ -25,7 +25,7 @@ from specbench.reports.fold import folded, folded_command, least_width
 
 
 def print_document(document: Document, console: Console) -> None:
-    """Plain lines where the console is not a terminal."""
+    """Plain lines if the console is not a terminal."""
     if not console.is_terminal:
         console.file.write(plain_document(document))
         return
@@ -52,8 +52,8 @@ def print_result(table: Table, console: Console) -> None:
 
 
 def rich_result(table: Table, width: int) -> RenderableType:
-    """Columns that do not fit into `width` beside each other are folded, those that the table can spare are left out,
-    and where that does not suffice it is several tables, one below the other."""
+    """If the columns do not fit into `width`, cells are folded, then spare columns are dropped, and finally the table
+    is split into several, one below the other."""
     table = _narrowed(table, width)
     title = [Text(), *(Text(line, style="italic") for line in folded(table.title, width))] if table.title else []
     parts = [_rich_table(table, columns) for columns in _groups(table, width)]
@@ -62,7 +62,7 @@ def rich_result(table: Table, width: int) -> RenderableType:
 
 
 def _narrowed(table: Table, width: int) -> Table:
-    """Without what says nothing and what the table can spare, as far as it takes to be one table; a note names it."""
+    """Drops empty columns and then spare columns, as many as needed to get one table; a note names them."""
     silent = [h for i, h in enumerate(table.headers) if i and {str(row[i]) for row in table.rows} <= {NOTHING}]
     left_out = []
     for name in (*silent, *table.spare) if table.spare else ():
@@ -77,18 +77,18 @@ def _narrowed(table: Table, width: int) -> Table:
 
 
 def sentence_lines(text: str, console: Console, lead: str = "") -> str:
-    """In lines that fit behind `lead`; one line if the console is not a terminal."""
+    """In lines that fit after `lead`; one line if the console is not a terminal."""
     lines = folded(text, console.width - len(lead)) if console.is_terminal else [text]
     return lead + f"\n{' ' * len(lead)}".join(lines)
 
 
 def command_lines(text: str, console: Console) -> str:
-    """The same of a command: the lines can be pasted."""
+    """The same for a command: the lines can be pasted."""
     return "\n".join(folded_command(text, console.width)) if console.is_terminal else text
 
 
 def plain_document(document: Document) -> str:
-    """Text without colours; tables as wide as they are."""
+    """Text without colours; tables in full width."""
     lines = [document.title, "=" * len(document.title), *(f"! {warning}" for warning in document.warnings)]
     for section in document.sections:
         lines += ["", section.title, "-" * len(section.title), *_lines(section)]
@@ -134,8 +134,8 @@ def _rich_table(table: Table, columns: Mapping[int, int]) -> RichTable:
 
 
 def _groups(table: Table, width: int) -> list[dict[int, int]]:
-    """Columns in order with their widths, in as few groups as fit beside those that tell the rows apart. The first
-    folds at two fifths of the width, cells only where that saves a group."""
+    """Columns in order with their widths, in as few groups as fit next to the columns that identify the rows. The first
+    column folds at two fifths of the width; cells fold only if that saves a group."""
     whole = [column_width(table, i) for i in range(len(table.headers))]
     if sum(whole) - GAP <= width:
         return [{i: w - GAP for i, w in enumerate(whole)}]
@@ -147,7 +147,7 @@ def _groups(table: Table, width: int) -> list[dict[int, int]]:
 
 
 def _keys(table: Table) -> list[int]:
-    """The first column, and one more where two rows have the same name."""
+    """The first column, and one more if two rows have the same name."""
 
     def tells_apart(*columns: int) -> bool:
         return len({tuple(str(row[i]) for i in columns) for row in table.rows}) == len(table.rows)
@@ -158,7 +158,7 @@ def _keys(table: Table) -> list[int]:
 
 
 def _least(table: Table, i: int) -> int:
-    """A header folds at every blank, cells not to less than one can read."""
+    """Headers fold at every blank; cells keep a readable width."""
     return max(max(map(len, table.headers[i].split()), default=0), *(least_width(str(row[i])) for row in table.rows), 1)
 
 
@@ -174,7 +174,7 @@ def _split(widths: Sequence[int], keys: Sequence[int], space: int) -> list[list[
 
 
 def _shared(group: Sequence[int], whole: Sequence[int], least: Sequence[int], space: int) -> dict[int, int]:
-    """The widths of a group's columns: the least ones, and of what is left as many whole ones as it reaches for, the
+    """The widths of a group's columns: the minimum widths, then as many full widths as the remaining space allows, the
     first column last."""
     widths, left = {i: least[i] for i in group}, space - sum(least[i] for i in group)
     if left < 0:  # a word that is wider than its space is broken

@@ -14,7 +14,7 @@ from specbench.harness.store.results import Figures
 from specbench.harness.store.schema import Frames
 
 OF_PROMPTS = (TOKENS_PER_STEP,)
-"""Properties of the prompts, not of the machine's hour."""
+"""Properties of the prompts, not of the machine at that time."""
 
 
 def metric_of(figure: Figure, pairs: str) -> Metric:

@@ -1,6 +1,6 @@
 """The record of an A/B experiment, `ab.json`: rejected blocks, comparisons, verdict and exit code.
 
-It depends on the run directory alone, so a stored experiment can be judged again.
+It depends only on the run directory, so a stored experiment can be judged again.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _unchecked(stored: AbRecord, records: Mapping[tuple[str, int], BlockRecord])
 
 
 def _overall(compared: list[Comparison], experiment: Experiment) -> str:
-    """The worst verdict of the gated metrics, unless it goes both ways; that of equal sides cannot be a change."""
+    """The worst verdict of the gated metrics, unless they go both ways; for equal sides it cannot be a change."""
     verdicts = [c.verdict for c in compared if c.metric.gated]
     by_block = [c.verdict for c in compared if c.metric.gated and c.metric.pairs == "blocks"]
     if experiment.has_too_many_rejected or (experiment.is_aa and {IMPROVED, REGRESSED} & set(verdicts)):
@@ -118,7 +118,7 @@ def _exit_code(verdict: str) -> ExitCode:
 
 
 def exit_code(judged: Judgement, *, strict: bool) -> ExitCode:
-    """Of a judged experiment; `strict`: an inconclusive one did not pass."""
+    """The exit code of a judged experiment; with `strict`, an inconclusive one does not pass."""
     code = ExitCode(judged.exit_code)
     is_open = code == ExitCode.PASSED and judged.decisive == INCONCLUSIVE
     return ExitCode.INCONCLUSIVE if strict and is_open else code

@@ -1,4 +1,4 @@
-"""Gates of acceptance, counted in the step log: the length, and the rate at each position, which a mean hides."""
+"""Gates of acceptance, counted in the step log: the length, and the rate at each position, which a mean would hide."""
 
 from __future__ import annotations
 
@@ -55,14 +55,15 @@ class AcceptanceGate(Gate):
         if self.min is not None or reference is not None:
             return g.PASSED, ""
         if isinstance(self.reference, dict):
-            return g.NO_DATA, f"the policy's reference has no figure of this arm, only of {', '.join(self.reference)}"
+            return g.NO_DATA, f"the policy's reference has no figure for this arm, only for {', '.join(self.reference)}"
         return g.SKIPPED, "no reference to compare with"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PositionsGate(Gate):
-    """Of the drafts at each position behind an accepted one, the share that was accepted: at least `min` (one floor a
-    position, from the first), and at least `min_of_reference` of the baseline's where `min_drafts` got so far."""
+    """Of the drafts at each position whose earlier drafts were accepted, the share that was accepted: at least `min`
+    (one floor per position, from the first), and at least `min_of_reference` of the baseline's, where `min_drafts`
+    reached the position."""
 
     name: ClassVar[str] = ACCEPTANCE_BY_POSITION.key
     kind: ClassVar[str] = g.STRUCTURAL
@@ -96,7 +97,7 @@ class PositionsGate(Gate):
         drafts = [sum(one.accepted_histogram[place:]) for one in (found, of_base) if one]
         if value is None or min(drafts) < self.min_drafts:
             reference = None
-        failed = [] if place < len(found.conditional) else ["no draft was there"]
+        failed = [] if place < len(found.conditional) else ["no drafts at this position"]
         if value is not None and floor is not None and value < floor:
             failed.append(f"{percent(value)} is less than {percent(floor)}")
         if value is not None and reference is not None and value < self.min_of_reference * reference:
@@ -105,7 +106,7 @@ class PositionsGate(Gate):
         if not failed and value is None and floor is not None:
             status, reason = g.NO_DATA, "no draft before it was accepted"
         elif not failed and floor is None and reference is None:  # an earlier position's fault, where few get so far
-            reason = f"only {min(drafts)} drafts got so far" if of_base else "no baseline to compare with"
+            reason = f"only {min(drafts)} drafts reached this position" if of_base else "no baseline to compare with"
             status = g.SKIPPED
         return self.result(arm, status, reason, subject=f"position {place + 1}", value=value, reference=reference)
 
@@ -116,5 +117,5 @@ def _rate(found: Acceptance | None, place: int) -> float | None:
 
 
 def _acceptance(side: Side) -> Acceptance:
-    """Of all repeats pooled."""
+    """The figures of all repeats pooled."""
     return acceptance_metrics(side.run.rows("requests", side.arm), side.run.rows("steps", side.arm))

@@ -69,10 +69,10 @@ class AccuracyGate(Gate):
         if not pairs.n:
             return g.NO_DATA, "no item with a score on both sides"
         if not one.sign:
-            return g.NO_DATA, "no verdict: not recorded whether more or less is better; evaluate again"
+            return g.NO_DATA, "no verdict: whether higher or lower is better was not recorded; evaluate again"
         left_out = f"; {one.num_left_out} items without a score left out" if one.num_left_out else ""
         if p_holm is None:
-            return g.INCONCLUSIVE, f"one item has no interval{left_out}"
+            return g.INCONCLUSIVE, f"a single item has no interval{left_out}"
         assert pairs.difference is not None and pairs.low is not None and pairs.high is not None
         reason = f"{pairs.difference:+.1%} [{pairs.low:+.1%}, {pairs.high:+.1%}] over {pairs.n} items, "
         if pairs.p is None:

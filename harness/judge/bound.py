@@ -1,4 +1,4 @@
-"""What better choices of drafts would give in a stored run, and the gap that is left above its arms."""
+"""What better choices of drafts would give in a stored run, and the remaining gap above its arms."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCHEMA = "specbench.bound/1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterFacts:
-    """`round_ms`: by K, 0 without drafts. `measured`: which of them. `num_shared`: positions at which two arms began a
-    round, `num_equal`: at which both say the same."""
+    """`round_ms`: by K, index 0 without drafts. `measured`: the measured values of K. `num_shared`: positions at which
+    two arms began a round; `num_equal`: those at which both accepted the same."""
 
     name: str
     round_ms: tuple[float, ...]
@@ -30,7 +30,8 @@ class DrafterFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bound:
-    """Of one run. `best`: the measured arm with the least TPOT, no-spec included. `max_concurrency`: its load."""
+    """The bounds of one run. `best`: the measured arm with the lowest TPOT, no-spec included. `max_concurrency`: its
+    load."""
 
     schema: str = SCHEMA
     run_id: str
@@ -46,20 +47,21 @@ class Bound:
     is_synthetic: bool
 
     def row(self, *what: str) -> BoundRow | None:
-        """The fastest row of these kinds; None without any."""
+        """The fastest row of these kinds; None if there is none."""
         return min((row for row in self.rows if row.what in what), key=lambda row: row.tpot_ms, default=None)
 
 
 def bounds(
     path: Path, watched: Callable[[Sequence[RunDirectory]], Iterable[RunDirectory]] = iter
 ) -> list[tuple[RunDirectory, Bound]]:
-    """Of a run, or of each load of a sweep, which `watched` gives one by one. ValueError says why there is none."""
+    """The bound of a run, or of each load of a sweep, which `watched` yields one by one. ValueError says why there is
+    none."""
     runs = list(SweepDirectory.open(path).runs().values()) if is_sweep(path) else [RunDirectory.open(path)]
     return [(run, bound_of(run)) for run in watched(runs)]
 
 
 def bound_of(run: RunDirectory) -> Bound:
-    """ValueError for a run without no-spec, or in which no arm tells what rounds of chains accepted."""
+    """ValueError for a run without no-spec, or without an arm that shows what rounds of chains accepted."""
     run.check_has_tables()
     base, drafters, chosen, left_out = drafters_of(run)
     used = [base, *(arm for drafter in drafters for arm in drafter.arms.values()), *chosen]
@@ -88,7 +90,7 @@ def bound_of(run: RunDirectory) -> Bound:
 
 
 def _outputs(arms: Sequence[Recorded]) -> Outputs:
-    """Of each request that all arms served: the output that most of them gave, of two tokens or more."""
+    """For each request that all arms served: the output that most of them gave, if it has two tokens or more."""
     shared = set.intersection(*(set(arm.outputs) for arm in arms))
     most = {
         key: Counter(arm.outputs[key] for arm in arms).most_common(1)[0][0] for key in arms[0].outputs if key in shared
@@ -110,7 +112,7 @@ def _measured(arm: Recorded) -> BoundRow:
 
 
 def _against(base: BoundRow, row: BoundRow) -> BoundRow:
-    """With the ratios. The least time is the highest ratio."""
+    """Adds the ratios. The lowest time gives the highest ratio."""
     slow, fast = (base.tpot_ms / ms for ms in (row.high_ms, row.low_ms))
     return replace(row, ratio=base.tpot_ms / row.tpot_ms, low=slow, high=fast)
 

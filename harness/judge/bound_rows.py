@@ -1,10 +1,10 @@
-"""The rows of `bound` that nobody measured: what recorded rounds say of other choices of drafts.
+"""The rows of `bound` that were not measured: what recorded rounds imply for other choices of drafts.
 
-A chain's drafts follow from the prompt and the tokens so far, so that what a drafter would get accepted behind the n-th
-token of an output is one count, whichever round finds it out. An arm with K shows min(count, K) at the positions where
-its rounds began. Positions at which no arm of the drafter began a round are bounded by every count that is possible,
-and estimated by the counts that were seen. A round costs what rounds with as many drafts took in this run, at its load,
-and between measured K what lies on the line between them.
+A chain's drafts depend only on the prompt and the tokens so far, so the number of drafts accepted after the n-th token
+of an output is one fixed count per drafter, whichever round observes it. An arm with K shows min(count, K) at the
+positions where its rounds began. Positions at which no arm of the drafter began a round are bounded by all possible
+counts, and estimated from the observed ones. A round costs what rounds with the same number of drafts took in this run,
+at its load, interpolated linearly between measured values of K.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Totals = Mapping[Assume, Floats]  # [R, Q] by assumption
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoundRow:
     """`what`: measured, fixed (one K for all rounds), request, round (the best K for each), both (two drafters in every
-    round, the longer accepted is kept), either (the best drafter and K for each round), perfect (all drafts accepted).
-    `drafts`: K. `tpot_ms`: time per output token behind the first, over all tokens; `low_ms`, `high_ms`: the least and
-    the most that unseen positions allow. `ratio`: TPOT of no-spec over it; `low`, `high` of it. `known`: share of the
-    rounds whose outcome was seen. `marks`: of a measured arm."""
+    round, the longer accepted prefix is kept), either (the best drafter and K for each round), perfect (all drafts
+    accepted). `drafts`: K. `tpot_ms`: time per output token after the first, over all tokens; `low_ms`, `high_ms`: its
+    bounds over all possible counts at unseen positions. `ratio`: TPOT of no-spec over it; `low`, `high` likewise.
+    `known`: share of the rounds whose outcome was observed. `marks`: of a measured arm."""
 
     name: str
     what: str
@@ -57,14 +57,14 @@ class BoundRow:
 
 
 def round_costs(base: Recorded, drafter: Drafter) -> list[float]:
-    """ms of a round with 0, 1, ... drafts, on the line between the measured ones."""
+    """ms per round with 0, 1, ... drafts, interpolated linearly between the measured ones."""
     measured = {0: base.round_ms, **{k: arm.round_ms for k, arm in sorted(drafter.arms.items())}}
     return np.interp(range(drafter.most + 1), list(measured), list(measured.values())).tolist()
 
 
 def better_rows(drafters: Sequence[Drafter], tables: Sequence[list[float]], outputs: Outputs) -> Iterator[BoundRow]:
-    """Of each drafter, of each pair that can draft differently, and of perfect drafts. `tables`: `round_costs` of each
-    drafter. `outputs`: of the requests that all arms served. Ratios are still to be filled in."""
+    """Rows for each drafter, each pair that can draft differently, and perfect drafts. `tables`: `round_costs` of each
+    drafter. `outputs`: of the requests that all arms served. Ratios are filled in later."""
     counts = _counts(drafters, outputs)
     for d, (drafter, costs) in enumerate(zip(drafters, tables, strict=True)):
         name, own, span = drafter.name, _of(counts, d), f"0 to {drafter.most}"
@@ -102,8 +102,8 @@ def _options(drafter: int, costs: Sequence[float]) -> list[Option]:
 
 
 def _alone(drafter: Drafter, arm: Recorded, outputs: Outputs) -> Counts:
-    """What one arm measured stands as it is, whatever arms with another K say, and on its own outputs where they are as
-    long as those that most arms gave."""
+    """Measured counts of one arm are kept as they are, whatever arms with another K show, and on its own output if that
+    is as long as the majority's."""
     own = {key: arm.outputs[key] for key in outputs}
     return _counts(
         [drafter], {key: own[key] if len(own[key]) == len(tokens) else tokens for key, tokens in outputs.items()}
@@ -121,7 +121,7 @@ def _totals(options: Sequence[Option], counts: Counts) -> Totals:
 
 
 def _best(plans: Sequence[Totals]) -> tuple[int, Totals]:
-    """(which is cheapest as seen, the totals of the cheapest under each assumption)."""
+    """(the cheapest option with observed counts, the totals of the cheapest under each assumption)."""
     n = {assume: int(np.argmin([plan[assume][:, COST].sum() for plan in plans])) for assume in _ASSUMPTIONS}
     return n[as_seen], {assume: plans[n[assume]][assume] for assume in _ASSUMPTIONS}
 
@@ -149,7 +149,7 @@ def _row(name: str, what: str, drafts: str, totals: Totals, counts: Counts) -> B
 
 
 def _counts(drafters: Sequence[Drafter], outputs: Outputs) -> Counts:
-    """What the rounds show, as far as an arm's output is that of most arms."""
+    """What the rounds show, as far as an arm's output equals the majority's."""
     length_R = np.array([len(tokens) - 1 for tokens in outputs.values()])
     least_RLD = np.zeros((len(outputs), length_R.max() + 1, len(drafters)), dtype=np.int64)
     most_RLD = np.full_like(least_RLD, [drafter.most for drafter in drafters])

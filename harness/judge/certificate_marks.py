@@ -21,7 +21,7 @@ def read_certificate(directory: Path) -> dict[str, Any] | None:
 
 
 def certificate_rows(directory: Path) -> list[dict[str, Any]]:
-    """Rows of a run's certificate, none of an unfinished one that has not failed; ValueError for a damaged one."""
+    """Rows of a run's certificate; none if it is unfinished and has not failed. ValueError for a damaged one."""
     data = read_certificate(directory)
     if data is None:
         return []
@@ -33,7 +33,7 @@ def certificate_rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def failed_marks(directory: Path) -> dict[str, str]:
-    """By arm, what to put beside every figure of an arm whose certificate failed."""
+    """By arm, the mark for every figure of an arm whose certificate failed."""
     marks: dict[str, str] = {}
     for row in certificate_rows(directory):
         if not row["ok"]:
@@ -42,6 +42,6 @@ def failed_marks(directory: Path) -> dict[str, str]:
 
 
 def all_passed(certificate: Mapping[str, Any]) -> bool:
-    """Whether it is finished and every arm passed."""
+    """Whether the certificate is finished and every arm passed."""
     rows = certificate["certificates"]
     return certificate["status"] == "complete" and bool(rows) and all(row["ok"] for row in rows)

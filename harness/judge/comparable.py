@@ -1,4 +1,4 @@
-"""Whether sides may be compared, whether they are the same, and what they are called."""
+"""Whether sides may be compared, whether they are equal, and their names."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def differences(a: Described, b: Described) -> list[str]:
 
 
 def side_mismatches(run: str, a: Described, b: Described) -> list[Mismatch]:
-    """The same key by key, of the sides of the A/B run `run`."""
+    """The same, key by key, for the sides of the A/B run `run`."""
     return [m for m in mismatches(run, a, b) if UNKNOWN not in (m.first, m.second)]
 
 
 def same_arm(a: RunConfig, b: RunConfig) -> bool:
-    """Whether two configurations of one arm each are the same apart from its label."""
+    """Whether two single-arm configurations are equal apart from the label."""
     first, second = (replace(c, arms=tuple(replace(arm, label="") for arm in c.arms)) for c in (a, b))
     return first == second
 
 
 def check_same_load(a: RunConfig, b: RunConfig) -> None:
-    """NotComparableError where the sides ask for other prompts, sampling or load: before minutes are measured."""
+    """NotComparableError if the sides have different prompts, sampling or load: raised before anything is measured."""
     found = {name: (getattr(a, name), getattr(b, name)) for name in _LOAD}
     found |= {f"dataset {f.name}": (getattr(a.workload, f.name), getattr(b.workload, f.name)) for f in _PROMPTS}
     different = [f"{name}: {one} and {other}" for name, (one, other) in found.items() if one != other]
@@ -55,7 +55,7 @@ def check_same_load(a: RunConfig, b: RunConfig) -> None:
 
 
 def joined_config(a: RunConfig, b: RunConfig, num_blocks: int) -> RunConfig:
-    """Both arms in one run; ValueError where the sides differ in more than the arm."""
+    """Both arms in one run; ValueError if the sides differ in more than the arm."""
     different = [
         field.name
         for field in fields(RunConfig)
@@ -63,7 +63,7 @@ def joined_config(a: RunConfig, b: RunConfig, num_blocks: int) -> RunConfig:
     ]
     if different:
         raise ValueError(
-            f"in_process: the sides must differ in nothing but their arm, but they do in {', '.join(different)}; "
+            f"in_process: the sides may differ only in their arm, but they also differ in {', '.join(different)}; "
             "leave --in-process out"
         )
     return replace(a, arms=(*a.arms, *b.arms), num_repeats=num_blocks)

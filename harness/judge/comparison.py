@@ -28,7 +28,7 @@ FALSE_CHANGE = "both sides are the same code and configuration: a change between
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One arm of one run. `values`: medians over repeats by figure key. `baseline`: name of what it is compared with;
-    empty for a baseline and for an arm without counterpart. marks: of the arm in its run. same_output: (identical,
+    empty for a baseline and for an arm without counterpart. marks: the arm's marks in its run. same_output: (identical,
     pairs)."""
 
     run: str
@@ -43,7 +43,8 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedRuns:
-    """Everything `specbench compare` says. mismatches: why figures would not be comparable, empty or allowed."""
+    """Everything that `specbench compare` reports. mismatches: why figures would not be comparable, empty or
+    allowed."""
 
     rows: tuple[Row, ...]
     mismatches: tuple[Mismatch, ...]
@@ -60,9 +61,10 @@ def compare_runs(
 ) -> ComparedRuns:
     """Every arm against its counterpart in the baseline run, or against the baseline arm of its own run.
 
-    `baseline` names a run (id, directory) or an arm; without it, the first run, or `no-spec` (else the first arm) where
-    there is only one run; A of an A/B run. ValueError where nothing has that name. Nothing is refused: `mismatches`
-    says what differs. Times of two runs have a verdict only with a noise floor of this machine (`NoiseFloors`).
+    `baseline` names a run (id, directory) or an arm. Without it, the baseline is the first run; with a single run, it
+    is `no-spec` (else the first arm), and in an A/B run it is A. ValueError if nothing has that name. Nothing is
+    refused: `mismatches` says what differs. Times of two runs have a verdict only with a noise floor of this machine
+    (`NoiseFloors`).
     """
     floors = NoiseFloors.of(runs)
     sides = [Side(run=run, arm=arm) for run in runs for arm in run.arms]
@@ -116,7 +118,7 @@ def _named_run(runs: Sequence[StoredRun], name: str) -> StoredRun | None:
 
 
 def counterpart(side: Side, base: StoredRun) -> Side | None:
-    """The arm of the same label; or the only arm of `base`, where its own run has one only as well."""
+    """The arm with the same label, or the only arm of `base` if both runs have one arm."""
     if side.arm in base.arms:
         return Side(run=base, arm=side.arm)
     return Side(run=base, arm=base.arms[0]) if len(base.arms) == 1 == len(side.run.arms) else None

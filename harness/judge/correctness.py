@@ -47,13 +47,13 @@ class FailedRequestsGate(Gate):
         known = {*checked.arms.values(), *errors, *run.arms}
         for arm in checked.baseline.arms if checked.baseline is not None and not checked.is_inner else ():
             if arm not in known:
-                yield self.result(arm, g.FAILED, "the baseline has this arm, the run has not")
+                yield self.result(arm, g.FAILED, "the baseline has this arm, but the run does not")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SameOutputGate(Gate):
-    """At least `min` of the requests give the tokens that the same arm gave in the baseline (B of an A/B run: that A
-    gave); without a baseline, those that the arm `no-spec` of the same run gave."""
+    """At least `min` of the requests give the same tokens as the same arm in the baseline (for B of an A/B run: as A);
+    without a baseline, as the arm `no-spec` of the same run."""
 
     name: ClassVar[str] = SAME_OUTPUT.key
     kind: ClassVar[str] = g.CORRECTNESS
@@ -82,8 +82,8 @@ class SameOutputGate(Gate):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertificateGate(Gate):
-    """Every arm has a losslessness certificate (`specbench certify --run`) and passed. required = false: only where
-    there is one."""
+    """Every arm has a losslessness certificate (`specbench certify --run`) and passed. required = false: only checked
+    if there is one."""
 
     name: ClassVar[str] = "certificate"
     kind: ClassVar[str] = g.CORRECTNESS
@@ -107,8 +107,8 @@ class CertificateGate(Gate):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlocksGate(Gate):
-    """Whether what an A/B run measured is a measurement: checked without being named in a policy, of the run and, where
-    it is another, of its baseline. `timed`: results of the timed gates."""
+    """Whether an A/B run is a valid measurement: always checked, for the run and for its baseline if that is another
+    run. `timed`: results of the timed gates."""
 
     name: ClassVar[str] = "ab_blocks"
     kind: ClassVar[str] = g.VALIDITY

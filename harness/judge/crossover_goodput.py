@@ -1,4 +1,4 @@
-"""Goodput of a crossover: what its runs' arms kept of the limits that a user names, at every load."""
+"""Goodput of a crossover: the requests of each arm that met the user's limits, at every load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specbench.harness.store.results import ArmSummary
 
 
 def goodput_by_load(record: Crossover, arms: Mapping[tuple[str, str], ArmSummary], slos: Slos) -> Crossover:
-    """`arms`: by run and label, with the goodput that `metrics.goodput` gave them; without limits none is kept."""
+    """`arms`: by run and label, with the goodput from `metrics.goodput`; empty without limits."""
 
     def cell_of(label: str, cell: LoadCell) -> LoadCell:
         arm = arms.get((cell.run, label))

@@ -1,6 +1,6 @@
-"""A whole crossover: every arm of every load against no speculation, its break-even concurrency, and which arm is best.
+"""A whole crossover: every arm at every load against no speculation, its break-even concurrency, and the best arm.
 
-The runs differ in their load only: those of a sweep, and those that happen to make a curve.
+The runs differ only in their load: those of a sweep, and others that happen to form a curve.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _Curve = dict[int, tuple[float, Array]]  # by load: ln of the speed-up, and of i
 def crossover_record(
     points: Sequence[LoadPoint], families: Mapping[str, tuple[str, int | None]] | None = None
 ) -> Crossover:
-    """`points`: where two have the same load and arm, the first counts. `families`: by arm label, its family and its
-    number of drafts: what arms of one family differ in."""
+    """`points`: if two have the same load and arm, the first is used. `families`: by arm label, its family and its
+    number of drafts, which is what arms of one family differ in."""
     prompts = sorted({prompt for point in points for prompt in measured(point.requests)["prompt_id"]})
     blocks = [point_blocks(point, prompts) for point in points]
     num_blocks = {own.point.run_id: own.num_blocks for own in blocks if own.num_blocks}
@@ -83,7 +83,7 @@ def crossover_record(
 def _arm(
     label: str, blocks: Sequence[PointBlocks], loads: Sequence[int], draws: Draws | None
 ) -> tuple[list[LoadCell], dict[str, _Curve]]:
-    """A cell a load (of the newest run that has the arm there), and the curves of both figures."""
+    """A cell per load (from the newest run that has the arm there), and the curves of both figures."""
     cells: list[LoadCell] = []
     curves: dict[str, _Curve] = {name: {} for name in FIGURES}
     for load in loads:
@@ -112,14 +112,14 @@ def _figures(pairs: PairedBlocks, draws: Draws, blocks_RB: Array) -> dict[str, t
 
 
 def _blocks_of(label: str, load: int, blocks: Sequence[PointBlocks]) -> PointBlocks | None:
-    """The first that measured the arm, else the first that has it at all."""
+    """The first run that measured the arm, else the first that has it."""
     at_load = (own for own in blocks if own.point.load == load)
     having = [own for own in at_load if any(arm.label == label for arm in own.point.arms)]
     return next((own for own in having if label in own.arms), having[0] if having else None)
 
 
 def _driven_otherwise(label: str, blocks: PointBlocks) -> str:
-    """Why the speed-ups of the arm give no verdict there; empty where they do."""
+    """Why the arm's speed-ups give no verdict at this load; empty if they do."""
     described = {arm.label: arm for arm in blocks.point.arms}
     baseline = blocks.baseline(BASELINE)
     if baseline is None or label not in described:
@@ -158,7 +158,7 @@ def _median(values_B: Array) -> float | None:
 
 
 def _crossing(curve: _Curve, has_interval: bool) -> BreakEven | None:
-    """None below two loads, which make no curve. One prompt or one block has no interval, as in the cells."""
+    """None below two loads, which do not form a curve. A single prompt or block has no interval, as in the cells."""
     if len(curve) < 2:
         return None
     log_L = np.array([own for own, _ in curve.values()])
@@ -167,12 +167,12 @@ def _crossing(curve: _Curve, has_interval: bool) -> BreakEven | None:
 
 
 def _have_intervals(cells: Sequence[LoadCell], figure: str) -> bool:
-    """Whether every speed-up among them was resampled."""
+    """Whether every one of these speed-ups was resampled."""
     return all(found.low is not None for cell in cells if (found := cell.speedup(figure)))
 
 
 def _ideal_crossing(cells: Sequence[LoadCell]) -> BreakEven | None:
-    """Where the roofline's own curve falls below 1."""
+    """Where the roofline's curve falls below 1."""
     ideals = {cell.load: cell.ideal.ideal_speedup for cell in cells if cell.tpot and cell.ideal}
     known = {load: speedup for load, speedup in ideals.items() if speedup is not None}
     if len(known) < 2:
@@ -184,7 +184,7 @@ def _best(
     arms: Sequence[CrossoverArm], curves: Mapping[str, Mapping[str, _Curve]], loads: Sequence[int]
 ) -> Iterator[BestArm]:
     """For each family and load, which of its arms (numbers of drafts) is fastest, and in which share of the
-    resamples it is."""
+    resamples."""
     for family in dict.fromkeys(arm.family for arm in arms):
         own = {arm.label: arm for arm in arms if arm.family == family}
         for figure in FIGURES:
@@ -209,7 +209,7 @@ def _best(
 
 
 def _method(counts: Sequence[int], num_prompts: int) -> str:
-    """How the intervals were made, for the foot of every table."""
+    """How the intervals were made, for the note below each table."""
     blocks = " or ".join(map(str, counts)) or "0"
     text = f"95% percentile bootstrap, blocks={blocks}, {num_prompts} prompts, {NUM_RESAMPLES} resamples"
     text += "; blocks, then prompts within them, the same for an arm and no-spec"

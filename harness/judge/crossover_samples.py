@@ -35,8 +35,8 @@ class LoadPoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ArmBlocks:
-    """What an arm measured in a run. log_tpot_BPO: nan where there is no TPOT. tps_B: nan in blocks that it lacks.
-    tokens_BP, service_ns_BP: of all requests that gave tokens. tpot_ms_B: mean over the block's requests."""
+    """The measurements of an arm in a run. log_tpot_BPO: nan without a TPOT. tps_B: nan in missing blocks. tokens_BP,
+    service_ns_BP: of all requests that produced tokens. tpot_ms_B: mean over the block's requests."""
 
     log_tpot_BPO: Array
     tps_B: Array
@@ -51,14 +51,14 @@ class ArmBlocks:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PointBlocks:
-    """A point with the blocks that did not fail, in order, and its arms that have any, by label."""
+    """A point with the blocks that did not fail, in order, and its arms with at least one block, by label."""
 
     point: LoadPoint
     num_blocks: int
     arms: Mapping[str, ArmBlocks]
 
     def baseline(self, strategy: str) -> str | None:
-        """The first arm of that strategy that was measured."""
+        """The first measured arm of the strategy."""
         return next((a.label for a in self.point.arms if strategy_of(a) == strategy and a.label in self.arms), None)
 
 
@@ -81,7 +81,7 @@ def measured(requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def paired_blocks(arm: ArmBlocks, baseline: ArmBlocks, load: int) -> PairedBlocks | None:
-    """An arm beside its baseline of the same run, at `load`; None where no block has both."""
+    """An arm and its baseline of the same run, at `load`; None if no block has both."""
     log_tps_B = np.log(arm.tps_B / baseline.tps_B)
     if not np.isfinite(log_tps_B).any():
         return None

@@ -1,4 +1,4 @@
-"""What a sweep says of the best number of drafts by load, for `k=auto` (store/draft_table.py)."""
+"""What a sweep says about the best number of drafts by load, for `k=auto` (store/draft_table.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPTION = "k"
 
 
 def draft_tables(sweep: SweepDirectory) -> DraftTables:
-    """Of each chain of the sweep, over the loads measured so far. Without drafts rounds are no-spec's."""
+    """The table of each chain of the sweep, over the loads measured so far. Rounds without drafts are no-spec's."""
     record, found, left_out = sweep.record, dict[int, dict[str, Recorded]](), list[str]()
     bases: dict[int, Recorded] = {}
     for load, run in sweep.runs().items():
@@ -42,7 +42,7 @@ def draft_tables(sweep: SweepDirectory) -> DraftTables:
 
 
 def _table(family: str, bases: dict[int, Recorded], arms: dict[int, dict[int, Recorded]]) -> DraftTable | None:
-    """None where no number of drafts was measured at every load that was."""
+    """None if no number of drafts was measured at every measured load."""
     counts = sorted(set.intersection(*(set(own) for own in arms.values()))) if arms else []
     named = parse_arm(family)
     if not counts or named.engine_name:
@@ -65,7 +65,8 @@ def _load(load: int, arms: dict[int, Recorded]) -> LoadTimes:
 
 
 def _acceptance(arms: Sequence[Recorded], position: int) -> float:
-    """Share of the rounds that accept this draft, of those that accept the one before; a missing draft is not."""
+    """Share of the rounds that accept this draft, of those that accept the previous one; a missing draft counts as not
+    accepted."""
     counts = [one.accepted for arm in arms for rounds in arm.rounds.values() for one in rounds]
     reached = sum(count >= position - 1 for count in counts)
     return sum(count >= position for count in counts) / reached if reached else 0.0

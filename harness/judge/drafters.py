@@ -1,4 +1,4 @@
-"""The drafters of a run as its rounds show them: arms that differ in the number of drafts only belong to one."""
+"""The drafters of a run, from its rounds: arms that differ only in the number of drafts belong to one drafter."""
 
 from __future__ import annotations
 
@@ -32,12 +32,10 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    """An arm: outputs and rounds of its first repeat, figures of all repeats.
-
-    num_drafts: K, or the most where `is_auto`: each round had its own. drafts: what decides on them besides K.
-    round_ms: time between first and last tokens of the requests over their rounds. tpot_ms: the same time over their
-    tokens behind the first. mean_batch: requests in a round, as a request meets them.
-    """
+    """An arm: outputs and rounds of its first repeat, figures of all repeats. num_drafts: K, or the maximum if
+    `is_auto`, where each round has its own. drafts: everything else that determines the drafts. round_ms: time between
+    first and last tokens of the requests divided by their rounds. tpot_ms: the same time divided by their tokens after
+    the first. mean_batch: requests per round, as seen by a request."""
 
     label: str
     num_drafts: int
@@ -56,8 +54,8 @@ class Recorded:
         return self.round_ms / self.tpot_ms
 
     def told(self, request: Request, output: Sequence[int]) -> list[Round]:
-        """Rounds of a request that say something of `output`: those before its own differs from it. Forced acceptance
-        goes by position, whatever the tokens."""
+        """Rounds of a request that are informative about `output`: those before its own output differs from it. Forced
+        acceptance depends on the position, whatever the tokens."""
         end = len(output) if self.is_synthetic else common(self.outputs[request], output)
         return [one for one in self.rounds[request] if one.before + one.emitted <= end]
 
@@ -74,12 +72,13 @@ class Drafter:
         return max(self.arms)
 
     def adds_to(self, other: Drafter) -> bool:
-        """Whether the two can draft differently. Forced acceptance says nothing of that."""
+        """Whether the two can draft differently. Forced acceptance gives no information about that."""
         a, b = (next(iter(one.arms.values())) for one in (self, other))
         return a.drafts != b.drafts and not (a.is_synthetic or b.is_synthetic)
 
     def agreement(self, outputs: Mapping[Request, Sequence[int]]) -> tuple[int, int]:
-        """(positions where rounds of two arms begin, of these where both accept the same as far as both draft)."""
+        """(positions where rounds of two arms begin, and those of them where both accept the same, as far as both
+        draft)."""
         num_shared = num_equal = 0
         known: dict[tuple[Request, int], Round] = {}
         for _, arm in sorted(self.arms.items()):
@@ -99,7 +98,7 @@ def drafters_of(run: RunDirectory) -> tuple[Recorded, list[Drafter], list[Record
     record, frames = run.record, run.frames()
     base = next((arm for arm in record.arms if arm.strategy == BASELINE), None)
     if base is None:
-        raise ValueError(f"run: {record.run_id} has no arm {BASELINE}, whose rounds are those without drafts")
+        raise ValueError(f"run: {record.run_id} has no arm {BASELINE}, which gives the cost of rounds without drafts")
     if reason := _refusal(base, base, frames):
         raise ValueError(f"run: {record.run_id}: {base.label}: {reason}")
     found: dict[str, dict[int, Recorded]] = {}
@@ -113,29 +112,29 @@ def drafters_of(run: RunDirectory) -> tuple[Recorded, list[Drafter], list[Record
             chosen.append(recorded)  # a round without more accepted may have had no more drafts
         elif recorded is not None:
             twin = found.setdefault(_kind(arm), {}).setdefault(recorded.num_drafts, recorded)
-            reason = "" if twin is recorded else f"drafts what {twin.label} drafts"
+            reason = "" if twin is recorded else f"has the same drafts as {twin.label}"
         left_out += [f"{arm.label}: {reason}"] * bool(reason)
     if not found:
-        raise ValueError(f"run: {record.run_id} has no arm whose rounds tell: {'; '.join(left_out) or 'no other arm'}")
+        raise ValueError(f"run: {record.run_id} has no arm with usable rounds: {'; '.join(left_out) or 'no other arm'}")
     return _recorded(base, frames), _named(list(found.values()), record.arms), chosen, left_out
 
 
 def _refusal(arm: ArmRecord, base: ArmRecord, frames: Frames) -> str:
-    """Why nothing can be said of the arm; empty if something can."""
+    """Why the arm cannot be used; empty if it can."""
     requests = served(frames.requests[frames.requests["arm"] == arm.label])
     rows = _decoding(frames.steps[frames.steps["arm"] == arm.label])
     if arm.imported is not None:
-        return "imported, and the files of other benchmarks hold no rounds"
+        return "imported, and files of other benchmarks have no rounds"
     if requests.empty:
         return arm.error or "was not measured"
     if arm.config.engine != base.config.engine:
-        return f"another engine than that of {base.label}"
+        return f"a different engine than that of {base.label}"
     if rows.empty or rows["num_accepted"].isna().any():
-        return arm.unknown.get(Fact.ACCEPTANCE) or "its steps do not tell what was accepted"
+        return arm.unknown.get(Fact.ACCEPTANCE) or "its steps do not show what was accepted"
     if requests["output_token_ids"].isna().any():
-        return arm.unknown.get(Fact.TOKEN_IDS) or "its requests do not tell their tokens"
+        return arm.unknown.get(Fact.TOKEN_IDS) or "its requests have no token ids"
     if (rows["num_proposed"] != rows["draft_depth"]).any():
-        return "drafts trees, and no step tells which branches a smaller one would have kept"
+        return "drafts trees, and steps do not show which branches a smaller tree would have kept"
     if arm is not base and not rows["draft_depth"].any():
         return "never drafted"
     return ""
@@ -192,7 +191,7 @@ def _kind(arm: ArmRecord) -> str:
 
 
 def _named(found: Sequence[Mapping[int, Recorded]], arms: Sequence[ArmRecord]) -> list[Drafter]:
-    """By strategy, and by an arm's label where two drafters have the same."""
+    """Named by strategy, and by an arm's label if two drafters share a strategy."""
     strategies = {arm.label: arm.strategy for arm in arms}
     names = [strategies[next(iter(own.values())).label] for own in found]
     times = Counter(names)

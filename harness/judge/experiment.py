@@ -1,7 +1,5 @@
-"""What an A/B run measured, before any verdict: which blocks count, and why it may not be judged.
-
-This is decided here only, for `specbench ab`, `gate` and `compare` alike.
-"""
+"""What an A/B run measured, before any verdict: which blocks count, and why it may not be judged. Only this module
+decides this, for `specbench ab`, `gate` and `compare` alike."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ Block = tuple[str, int]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
     """The blocks of an A/B run. is_aa: both sides turned out to be the same code and configuration. names: of both
-    sides. sides: what the first process of each said of itself; empty for blocks in one process. driven_otherwise: how
-    the sides were driven differently, if they were."""
+    sides. sides: what the first process of each side reported about itself; empty for blocks in one process.
+    driven_otherwise: how the sides were driven differently, if they were."""
 
     plan: AbPlan
     is_aa: bool
@@ -51,7 +49,7 @@ class Experiment:
         return self.num_rejected / self.plan.num_blocks > MAX_REJECTED
 
     def no_verdict(self) -> str:
-        """Why nothing that was measured here may be a verdict; empty where it may."""
+        """Why there may be no verdict; empty if there may."""
         num_blocks = self.plan.num_blocks
         if not self.is_whole:
             missing = sum(not (block.measured or block.reasons) for block in self.blocks)
@@ -64,7 +62,7 @@ class Experiment:
 
 
 def read_experiment(directory: RunDirectory, figures: Mapping[Block, Figures]) -> Experiment:
-    """Of a stored A/B run; `figures`: its `block_values`."""
+    """The experiment of a stored A/B run; `figures`: its `block_values`."""
     stored = directory.record.ab
     assert stored is not None
     records, failed = read_records(directory.path), directory.failed_blocks()

@@ -96,7 +96,7 @@ _BY_PROMPT: Mapping[Figure, Callable[[Side], pd.Series]] = {
     TPOT_MS: _tpot_by_prompt,
     TTFT_MS: _ttft_by_prompt,
 }
-"""Values of an arm by prompt id, all repeats pooled; none of a prompt that has none of its own."""
+"""Values of an arm by prompt id, all repeats pooled; prompts without a value are left out."""
 
 
 def block_values(figure: Figure, side: Side) -> dict[int, float]:
@@ -106,7 +106,7 @@ def block_values(figure: Figure, side: Side) -> dict[int, float]:
 
 
 def median(figure: Figure, side: Side) -> float | None:
-    """Median over the repeats; None where none has it or where it is not a number."""
+    """Median over the repeats; None if no repeat has a value, or if it is not a number."""
     values = list(block_values(figure, side).values())
     value = float(np.median(values)) if values else math.nan
     return value if math.isfinite(value) else None
@@ -115,10 +115,10 @@ def median(figure: Figure, side: Side) -> float | None:
 def pair(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
     """Pairs of `b` against the baseline `a`; sides that were driven differently are not tested.
 
-    Both sides of an A/B run: as `specbench ab` pairs them. Otherwise by repeat where both sides have MIN_PAIRS of
-    them (repeats of one run were interleaved; those of two runs are independent, and any matching of them is valid); by
-    prompt where fewer and the prompts are the same. What all pairs share comes from the blocks of one run, and from
-    `floors` for two.
+    The sides of an A/B run are paired as in `specbench ab`. Other arms are paired by repeat if both sides have at least
+    MIN_PAIRS (repeats of one run were interleaved; those of two runs are independent, and any matching of them is
+    valid), and by prompt if there are fewer and the prompts are the same. Noise that all pairs share is estimated from
+    the blocks of one run, and from `floors` for two.
     """
     found = _paired(figure, a, b, floors)
     return replace(found, no_verdict=found.no_verdict or driven_otherwise(a.record, b.record))
@@ -151,12 +151,13 @@ def _paired(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
 
 
 def _advice(run: StoredRun) -> str:
-    """With the command, whose arm is the same for all rows."""
+    """Adds the command, whose arm is the same for all rows."""
     return f"{ADVICE}: {floor_command(run.record, run.arms[0])}"
 
 
 def _over_blocks(figure: Figure, pairs: Pairs, repeats: Sequence[tuple[float, float]]) -> Pairs:
-    """Times paired by prompt, with what a block's prompts share: how blocks differ. One block cannot show that."""
+    """Times paired by prompt, with the noise that the prompts of a block share: the differences between blocks. One
+    block cannot show it."""
     if figure in OF_PROMPTS or pairs.metric.pairs == REPEATS:
         return pairs
     logs = np.log([y / x for x, y in repeats if x > 0 and y > 0])
@@ -182,8 +183,8 @@ def _positive(pairs: Pairs, values: Sequence[tuple[float, float]]) -> Pairs:
 
 
 def same_outputs(a: Side, b: Side) -> tuple[int, int] | None:
-    """(requests with identical tokens, requests paired): by repeat, prompt and n-th run of the prompt. None where the
-    prompts differ, nothing pairs, or the tokens are not known."""
+    """(requests with identical tokens, requests paired): by repeat, prompt and n-th run of the prompt. None if the
+    prompts differ, nothing pairs, or the tokens are unknown."""
     if not same_prompts(a.run.record, b.run.record) or any(side.run.record.is_imported for side in (a, b)):
         return None
     num_same, num_pairs = count_same_outputs(*(side.run.rows("requests", side.arm) for side in (a, b)))

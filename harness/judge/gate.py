@@ -24,8 +24,8 @@ _FACTS = {figure.key: figure.fact for figure in OWN}
 def run_gates(
     policy: Policy, run: StoredRun, baseline: StoredRun | None = None, allow_mismatch: bool = False
 ) -> GateReport:
-    """Checks `run` against the limits of `policy`, and against `baseline` (or the policy's baseline arm) where limits
-    are relative. ValueError for arms that the run does not have, and for a run against itself."""
+    """Checks `run` against the limits of `policy`, and against `baseline` (or the policy's baseline arm) for relative
+    limits. ValueError for arms that the run does not have, and for a run against itself."""
     if baseline is not None and baseline.run_id == run.run_id:
         raise ValueError(f"against: {two_of_one_id(run, baseline)}: a run cannot be its own baseline")
     inner = None if baseline is not None else _inner_baseline(policy, run)
@@ -65,7 +65,7 @@ def _or_unknown(run: StoredRun, result: GateResult) -> GateResult:
 
 
 def _mismatches(run: StoredRun, baseline: StoredRun | None, inner: str | None) -> list[Mismatch]:
-    """What keeps figures from being compared: with the other run, or of the sides of an A/B run."""
+    """Why figures cannot be compared: with the other run, or between the sides of an A/B run."""
     if baseline is not None:
         return mismatches(run.name, baseline.record, run.record)
     sides = run.experiment.sides if run.experiment is not None else {}
@@ -73,7 +73,7 @@ def _mismatches(run: StoredRun, baseline: StoredRun | None, inner: str | None) -
 
 
 def _arms(policy: Policy, run: StoredRun, inner: str | None) -> tuple[str, ...]:
-    """The policy's arms, or all; in an A/B run only the side that is judged."""
+    """The policy's arms, or all; in an A/B run only the judged side."""
     failed = [label for label, _ in run.failed]
     for arm in policy.arms:
         if arm not in (*run.arms, *failed):
@@ -83,7 +83,7 @@ def _arms(policy: Policy, run: StoredRun, inner: str | None) -> tuple[str, ...]:
 
 
 def _inner_baseline(policy: Policy, run: StoredRun) -> str | None:
-    """The arm of the run itself that others are compared with: as the policy says; A of an A/B experiment."""
+    """The arm of the run itself that others are compared with: the policy's, or A of an A/B experiment."""
     if policy.baseline is not None and policy.baseline not in run.arms:
         raise ValueError(f"baseline: {policy.baseline!r} is not an arm of {run.path}; allowed: {', '.join(run.arms)}")
     return policy.baseline or (LABELS[0] if run.experiment is not None and LABELS[0] in run.arms else None)

@@ -22,9 +22,9 @@ VALIDITY, STRUCTURAL, CORRECTNESS, TIMED = "validity", "structural", "correctnes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateResult:
-    """One check. `subject`: which part of the arm, where a gate looks at several. value, reference: the figure of the
-    run and of its baseline. limit: the rule in words. comparison: of timed gates. reason: why the status is what it is.
-    note: what a reader must know of all figures of its kind."""
+    """One check. `subject`: which part of the arm, if a gate checks several. value, reference: the figure of the run
+    and of its baseline. limit: the rule in words. comparison: for timed gates. reason: the reason for the status. note:
+    a remark about all figures of its kind."""
 
     gate: str
     kind: str
@@ -46,9 +46,9 @@ class GateResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """What gates look at: the run, its baseline (None: only absolute limits can be checked), and the arms in question
-    with the baseline's arm of each, None for a new one. mismatches: why figures must not be compared, none where that
-    is allowed."""
+    """What gates check: the run, its baseline (None: only absolute limits can be checked), and the arms with the
+    baseline's arm of each, None for a new one. mismatches: why figures must not be compared; empty if that is
+    allowed."""
 
     run: StoredRun
     baseline: StoredRun | None
@@ -61,19 +61,20 @@ class Checked:
         return self.baseline is self.run
 
     def base(self, arm: str) -> Side | None:
-        """What `arm` is compared with."""
+        """The arm that `arm` is compared with."""
         base = self.arms[arm]
         return Side(run=self.baseline, arm=base) if self.baseline is not None and base is not None else None
 
     def other_inputs(self) -> str:
-        """The prompts, load and sampling that differ, empty where none do: outputs and acceptance then differ too."""
+        """The prompts, load and sampling that differ, in which case outputs and acceptance differ too; empty if none
+        do."""
         found = [m.describe() for m in self.mismatches if m.group != "hardware"]
         return f"differs in {'; '.join(found)}" if found else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
-    """A gate of a policy that counts rather than times; its fields are the keys of its table."""
+    """A policy's gate on counts, not on times; its fields are the keys of its table."""
 
     name: ClassVar[str]
     kind: ClassVar[str]
@@ -83,7 +84,7 @@ class Gate:
         raise NotImplementedError
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
-        """One result or more for each arm."""
+        """One or more results for each arm."""
         raise NotImplementedError
 
     def result(
@@ -112,7 +113,7 @@ class Gate:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateReport:
     """All results of one run under one policy. mismatches: what differs, refused or allowed. commands: of the run and
-    of its baseline. inconclusive, missing: what the policy makes of such results."""
+    of its baseline. inconclusive, missing: how the policy treats such results."""
 
     suite: str
     run_id: str
@@ -137,7 +138,7 @@ class GateReport:
 
 
 def severity(status: str, *, inconclusive: str, missing: str) -> str:
-    """ERROR: the exit code is not 0 for it; WARNING: it is, and a reader should know; NOTHING: in order."""
+    """ERROR: makes the exit code nonzero; WARNING: does not, but a reader should know; NOTHING: passed."""
     if status == NO_DATA:
         return ERROR if missing == "fail" else WARNING
     if status == INCONCLUSIVE:
@@ -146,8 +147,8 @@ def severity(status: str, *, inconclusive: str, missing: str) -> str:
 
 
 def exit_code(results: Sequence[GateResult], *, inconclusive: str, missing: str) -> ExitCode:
-    """0 passed; 6 correctness, before everything; 5 not comparable; 4 invalid measurement; 1 regressed; 3 inconclusive
-    where the policy says `fail`. The policy's `missing = "warn"` lets gates without data pass."""
+    """0 passed; 6 correctness, which takes precedence; 5 not comparable; 4 invalid measurement; 1 regressed; 3
+    inconclusive, if the policy says `fail`. The policy's `missing = "warn"` lets gates without data pass."""
     errors = [r for r in results if severity(r.status, inconclusive=inconclusive, missing=missing) == ERROR]
     found, statuses = {(r.kind, r.status) for r in errors}, {r.status for r in errors}
     if (CORRECTNESS, FAILED) in found:

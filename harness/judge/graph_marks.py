@@ -14,7 +14,7 @@ from specbench.harness.store.codec import read_object
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphsView:
-    """By arm: what its trace said, or why there is none."""
+    """By arm: the result of its trace, or why there is none."""
 
     profiles: Mapping[str, Profile]
     failures: Mapping[str, str]
@@ -35,7 +35,7 @@ def view_graphs(directory: Path) -> GraphsView | None:
 
 
 def graph_marks(view: GraphsView | None) -> dict[str, str]:
-    """By arm: what no figure of its row may hide."""
+    """By arm: the marks that must accompany every figure of its row."""
     if view is None:
         return {}
     void = {

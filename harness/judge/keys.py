@@ -28,11 +28,11 @@ class Mismatch:
 
 
 Described = RunRecord | SideRecord
-"""What tells which model, prompts, sampling and machine figures are of."""
+"""What identifies the model, prompts, sampling and machine that figures belong to."""
 
 
 def comparison_keys(run: Described) -> dict[str, dict[str, str]]:
-    """The keys of a run by group, as text; `unknown` where the run does not say."""
+    """The keys of a run by group, as text; `unknown` if the run does not record them."""
     workload, config = run.workload or WorkloadRecord(), run.config
     sampling = run.sampling or (SamplingRecord.of(config) if config else SamplingRecord())
     return {
@@ -61,7 +61,7 @@ def _logprobs(sampling: SamplingRecord) -> str:
 
 
 def mismatches(run: str, first: Described, second: Described) -> list[Mismatch]:
-    """What the record `second` (of `run`) differs in from `first`, key by key."""
+    """Where the record `second` (of `run`) differs from `first`, key by key."""
     keys = comparison_keys(first), comparison_keys(second)
     return [
         Mismatch(run=run, group=group, key=key, first=value, second=keys[1][group][key])
@@ -78,7 +78,7 @@ def same_prompts(first: Described, second: Described) -> bool:
 
 
 def software_changes(first: Described, second: Described) -> list[str]:
-    """Versions that differ: no reason to refuse, they may be what is compared, but to be seen."""
+    """Versions that differ: not a reason to refuse, since they may be what is compared, but shown."""
     found = [_versions(m) for m in (first, second)]
     names = [*found[0], *(name for name in found[1] if name not in found[0])]
     pairs = ((name, found[0].get(name, UNKNOWN), found[1].get(name, UNKNOWN)) for name in names)
@@ -86,7 +86,7 @@ def software_changes(first: Described, second: Described) -> list[str]:
 
 
 def unknown_groups(run: Described) -> list[str]:
-    """Groups in which a run says nothing of some key, so that it cannot be told whether it matches."""
+    """Groups in which a run does not record some key, so it is unknown whether it matches."""
     keys = comparison_keys(run)
     required = {"hardware": ("GPU", "CPU"), "workload": ("prompts sha256",), "sampling": ("temperature",)}
     return [group for group, names in required.items() if any(keys[group][name] == UNKNOWN for name in names)]

@@ -17,16 +17,16 @@ Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Share(float):
-    """0 to 1; in a file `"1%"` or 0.01. A bare number above 1 is refused: it could mean either."""
+    """0 to 1; in a file `"1%"` or 0.01. A bare number above 1 is refused, because it could mean either."""
 
 
 def percent(value: float) -> str:
-    """A fraction as it may be written in a policy: 0.01 -> 1%."""
+    """A fraction as written in a policy: 0.01 -> 1%."""
     return f"{100 * value:.4g}%"
 
 
 def read_table(kind: type[T], table: Any, where: str) -> T:
-    """`table` of a file as the dataclass `kind`; ValueError naming `where` and the key for what does not fit."""
+    """`table` of a file as the dataclass `kind`; ValueError naming `where` and the invalid key."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     if not isinstance(table, dict):
         raise ValueError(f"{where}: {table!r} is not allowed; allowed: a table of {', '.join(names)}")
@@ -48,7 +48,7 @@ def read_table(kind: type[T], table: Any, where: str) -> T:
 
 
 def unknown(name: str, allowed: Iterable[str]) -> str:
-    """What to say of a key that does not exist, with the nearest that does."""
+    """The message for an unknown key, with the nearest known one."""
     words = list(allowed)
     return f"key {name!r} is not known{nearest(name, words, cutoff=0.4)}; allowed: {', '.join(words)}"
 

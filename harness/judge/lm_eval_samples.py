@@ -27,7 +27,7 @@ Place = tuple[int | str, str]  # doc_id, filter
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One answer. Hashes are None where the file has none. `values`: by metric, as they stand there."""
+    """One answer. Hashes are None if the file has none. `values`: by metric, as in the file."""
 
     doc_hash: str | None
     target_hash: str | None
@@ -49,7 +49,7 @@ class SampleFile:
 
 
 def read_samples(path: Path) -> SampleFile:
-    """ValueError naming file and line if it is not a sample file of lm-eval."""
+    """ValueError naming file and line if it is not an lm-eval sample file."""
     name = _NAME.fullmatch(path.name)
     samples: dict[Place, Sample] = {}
     repeated: set[Place] = set()
@@ -63,7 +63,7 @@ def read_samples(path: Path) -> SampleFile:
             repeated.add(place)
         samples[place] = sample
     if not samples:
-        raise ValueError(f"samples: {path} holds no item")
+        raise ValueError(f"samples: {path} has no items")
     return SampleFile(
         path=path,
         task=name["task"] if name else "",
@@ -77,7 +77,7 @@ def _sample(line: str, where: str) -> tuple[Place, Sample]:
     try:
         raw = parse_json(line)
     except ValueError as error:
-        raise ValueError(f"{where}: no JSON ({error})") from error
+        raise ValueError(f"{where}: not JSON ({error})") from error
     if not isinstance(raw, dict) or not isinstance(raw.get("doc_id"), (int, str)):
         raise ValueError(f"{where}: no item with a doc_id; allowed: what lm-eval writes with --log_samples")
     names = raw.get("metrics", [key for key in raw if key not in _OTHER_KEYS])
@@ -97,7 +97,7 @@ def _directions(path: Path, task: str) -> dict[str, bool]:
     try:
         raw = read_json(path)
     except (OSError, ValueError):
-        return {}  # not beside the samples: then no direction is recorded, which the table says
+        return {}  # not next to the samples: then no direction is recorded, and the table says so
     config = _at(_at(raw, "configs"), task)
     listed = config.get("metric_list")
     found = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []

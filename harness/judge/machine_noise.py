@@ -1,6 +1,6 @@
-"""The machine's noise between one process and the next, which adds to every difference between two stored runs.
+"""The machine's noise between processes, which adds to every difference between two stored runs.
 
-Repeats and prompts of a run share its process and its hour, so no interval over them covers the drift between runs. The
+Repeats and prompts of a run share its process and its time, so no interval over them covers the drift between runs. The
 drift is taken from the machine's noise floor (`specbench power`); without one, times of two runs get no verdict.
 """
 
@@ -16,7 +16,7 @@ from specbench.harness.judge.stored import StoredRun
 from specbench.harness.stats.paired import Shared
 from specbench.harness.store.noise_record import NoiseFloor
 
-ADVICE = "compare in interleaved blocks, or learn the machine's noise first"
+ADVICE = "compare in interleaved blocks, or measure the machine's noise first"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseFloors:
-    """The stored floors of the hardware of some runs, read once. errors: of files that cannot be read."""
+    """The stored noise floors of the runs' hardware, read once. errors: of files that cannot be read."""
 
     floors: Mapping[Path, Sequence[NoiseFloor]]
     errors: Mapping[Path, str]
@@ -48,7 +48,7 @@ class NoiseFloors:
         return NoiseFloors(floors=floors, errors=errors)
 
     def between(self, a: StoredRun, b: StoredRun, arm: str, figure: str) -> Noise:
-        """Of the figure of this name, between an arm of one run and its counterpart in another."""
+        """The noise of the figure of this name, between an arm of one run and its counterpart in another."""
         first, second = (floor_file(run.record.environment) for run in (a, b))
         if first != second:
             return Noise(shared=None, note="they are of different hardware")
@@ -61,11 +61,11 @@ class NoiseFloors:
             )
         shared = between_runs(floor.metrics, figure)
         if shared is None:
-            return Noise(shared=None, note=f"the noise floor says nothing of {figure}")
+            return Noise(shared=None, note=f"the noise floor does not cover {figure}")
         cv = math.sqrt(float(shared.variance) / 2)  # type: ignore[arg-type]
         note = (
-            f"{figure} of two runs: the interval holds the noise floor of this machine (A/A of {floor.arm}, "
+            f"{figure} of two runs: the interval includes the noise floor of this machine (A/A of {floor.arm}, "
             f"{floor.measured_utc}: {cv:.2%} from process to process, t with at most {shared.freedom} degrees of "
-            "freedom); drift slower than that A/A lasted is in no interval"
+            "freedom); drift slower than that A/A is not covered"
         )
         return Noise(shared=shared, note=note)

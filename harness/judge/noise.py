@@ -28,12 +28,14 @@ _SEED = 20_078  # fixed: the same blocks always give the same floor
 
 
 def noise_floor(judged: Judgement, run: RunRecord) -> NoiseFloor:
-    """The floor that an A/A experiment (`ab.json`) found; ValueError with too few blocks to tell."""
+    """The noise floor from an A/A experiment (`ab.json`); ValueError with too few blocks."""
     metrics = tuple(_metric(m, judged.plan.min_effect) for m in judged.metrics if m.num_pairs >= 2)
     if judged.num_kept < 2 or not metrics:
         reasons = sorted({reason for block in judged.blocks for reason in block.reasons})
         rejected = f", {judged.num_rejected} are rejected ({'; '.join(reasons)})" if reasons else ""
-        raise ValueError(f"aa: {judged.num_kept} blocks are valid, too few to see any spread{rejected}; measure more")
+        raise ValueError(
+            f"aa: {judged.num_kept} blocks are valid, too few to estimate a spread{rejected}; measure more"
+        )
     return NoiseFloor(
         measured_utc=run.started_utc,
         run_id=judged.run_id,
@@ -113,7 +115,7 @@ def between_runs(metrics: Sequence[MetricNoise], name: str) -> Shared | None:
 
 
 def fitting_floor(floors: Sequence[NoiseFloor], run: RunRecord, arm: str) -> NoiseFloor | None:
-    """The floor (of this hardware's, newest first) that was measured like `run`: same model, number format, device and
+    """The stored floor of this hardware that was measured like `run`: same model, number format, device and
     concurrency, in fresh processes. Preferred are floors with enough blocks for a verdict, then those of the same arm,
     then the newest."""
     same = _model(run), run.sampling.max_concurrency if run.sampling else None
@@ -122,7 +124,7 @@ def fitting_floor(floors: Sequence[NoiseFloor], run: RunRecord, arm: str) -> Noi
 
 
 def floor_file(environment: Environment) -> Path:
-    """Where the floors of this hardware are kept: beside the downloads, one file for each set of CPU and GPUs."""
+    """Where the floors of this hardware are stored: next to the downloads, one file for each set of CPU and GPUs."""
     hardware = environment.hardware or Hardware()
     gpus, cpu = [gpu.name for gpu in hardware.gpus], hardware.cpu or Cpu()
     identity = json.dumps([cpu.model, cpu.usable_cores, cpu.logical_cores, gpus])
@@ -130,7 +132,7 @@ def floor_file(environment: Environment) -> Path:
 
 
 def read_floors(environment: Environment) -> tuple[NoiseFloor, ...]:
-    """Stored floors of this hardware, newest first; ValueError for a file that holds something else."""
+    """Stored floors of this hardware, newest first; ValueError for a file with other content."""
     path = floor_file(environment)
     if not path.exists():
         return ()
@@ -141,7 +143,7 @@ def read_floors(environment: Environment) -> tuple[NoiseFloor, ...]:
 
 
 def store_floor(floor: NoiseFloor, environment: Environment) -> Path:
-    """Adds a floor before the stored ones and keeps the newest fifty."""
+    """Adds a floor in front of the stored ones and keeps the newest fifty."""
     path = floor_file(environment)
     floors = (floor, *read_floors(environment))[:_MAX_FLOORS]
     path.parent.mkdir(parents=True, exist_ok=True)

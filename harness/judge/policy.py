@@ -71,7 +71,7 @@ class Policy:
 
 
 def read_policy(path: Path) -> Policy:
-    """ValueError naming the file, the key and what is allowed if the file is not a valid policy."""
+    """ValueError naming the file, the key and the allowed values if the file is not a valid policy."""
     try:
         raw = parse_toml(read_text(path))
     except FileNotFoundError as error:

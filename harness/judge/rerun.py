@@ -1,4 +1,4 @@
-"""Commands that measure again what stored runs measured: two commits in turns, several loads, the machine's noise."""
+"""Commands that repeat the measurements of stored runs: two commits in turns, several loads, the machine's noise."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _NOT_THE_LOAD = ("num_repeats", "ranges")  # an experiment counts its own blocks
 
 
 def load_options(record: RunRecord, kind: type[Options] = RunOptions) -> str:
-    """What was measured besides the arms, as options of a command (`kind`); what is its default is left out. Empty for
-    figures that were imported."""
+    """Everything measured besides the arms, as options of a command (`kind`); defaults are left out. Empty for imported
+    figures."""
     return "" if record.config is None else _options(record.config, kind)
 
 
 def floor_command(record: RunRecord, arm: str) -> str:
-    """`specbench power` of an arm, under the load of a run."""
+    """`specbench power` for an arm, under the load of a run."""
     return _command("specbench power --aa 10", [_text(record, arm)], load_options(record))
 
 
 def sweep_command(record: RunRecord, arms: Sequence[str]) -> str:
-    """`specbench sweep` of its arms, at loads around those of a user and of a small server."""
+    """`specbench sweep` of its arms, at loads around those of a single user and of a small server."""
     texts = [_text(record, arm) for arm in arms]
     return _command("specbench sweep --max-concurrency 1,4,16", texts, load_options(record, SweepOptions))
 
 
 def certify_command(record: RunRecord) -> str:
-    """`specbench certify` of both sides of an A/B: whether outputs differ by near-ties or by errors. Empty where one
-    command cannot tell: sides that are no arms yet, of other revisions, or under other conditions."""
+    """`specbench certify` for both sides of an A/B: whether outputs differ by near-ties or by errors. Empty if one
+    command cannot tell: sides that are not arms yet, of other revisions, or under other conditions."""
     assert record.ab is not None
     known = [side.config for side in record.ab.sides.values()] or [record.config]
     configs = [config for config in known if config is not None]
@@ -61,13 +61,13 @@ def _options(config: RunConfig, kind: type[Options]) -> str:
 
 
 def _word(text: str) -> str:
-    """For a shell; records begin paths below the user's home with ~, which quotes would keep as it is."""
+    """Quotes for a shell; records start paths below the user's home with ~, which must stay unquoted."""
     home, _, rest = text.partition("/")
     return f"~/{shlex.quote(rest)}" if home == "~" else shlex.quote(text)
 
 
 def _text(record: RunRecord, label: str) -> str:
-    """The arm with every switch that was asked for; of an A/B, what the side is."""
+    """The arm with every requested switch; for an A/B, the side."""
     if record.ab is not None:
         return record.ab.names.get(label, label)
     arms = record.config.arms if record.config else ()
@@ -79,7 +79,7 @@ def _command(begin: str, arms: Sequence[str], options: str) -> str:
 
 
 def rerun_command(before: str, after: str, arm: str, options: str) -> str:
-    """`specbench ab` of two commits, or why there is none: local changes and installed copies cannot be run again."""
+    """`specbench ab` for two commits, or why there is none: local changes and installed copies cannot be run again."""
     for commit in (before, after):
         if not _COMMIT.fullmatch(commit.rstrip("+")):
             return f"measuring again from a checkout: {commit} is not a commit"

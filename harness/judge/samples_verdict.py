@@ -31,8 +31,8 @@ _COLUMNS = ["item", "value", "output_sha256"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairedMetric:
-    """`a`, `b`: means over the paired items. `higher_is_better`: None where it is not recorded. `left_out`: items that
-    are not paired, by reason. `num_other_prompts`: of the pairs, those that were asked in other words."""
+    """`a`, `b`: means over the paired items. `higher_is_better`: None if not recorded. `left_out`: items that are not
+    paired, by reason. `num_other_prompts`: pairs with different prompts."""
 
     filter: str
     metric: str
@@ -42,14 +42,14 @@ class PairedMetric:
     higher_is_better: bool | None
     left_out: Mapping[str, int]
     num_other_prompts: int
-    num_by_target: int  # of the pairs, those told by the hash of their target alone
+    num_by_target: int  # pairs that were matched by the hash of their target alone
     p_holm: float | None = None
     verdict: str = INCONCLUSIVE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairedSamples:
-    """B against A. `tasks`: of the files' names."""
+    """B against A. `tasks`: from the files' names."""
 
     schema: str = SCHEMA
     a: str
@@ -61,7 +61,7 @@ class PairedSamples:
 
 
 def pair_samples(a: SampleFile, b: SampleFile) -> PairedSamples:
-    """ValueError where no item pairs, with what keeps them apart."""
+    """ValueError if no item pairs, with the reasons."""
     asked = {(place[1], metric): None for one in (a, b) for place, s in one.samples.items() for metric in s.values}
     found = [_metric(a, b, filter, metric) for filter, metric in asked]
     if not any(one.items.n for one in found):
@@ -106,7 +106,7 @@ def _rows(file: SampleFile, places: list[Place], metric: str) -> pd.DataFrame:
 
 
 def _apart(a: SampleFile, b: SampleFile, place: Place, metric: str) -> str:
-    """Why the items of both files do not form a pair; empty if they do."""
+    """Why the items of both files do not pair; empty if they do."""
     for label, own in (("A", a), ("B", b)):
         if place not in own.samples:
             return f"not in {label}"
@@ -133,7 +133,7 @@ def _number(sample: Sample, metric: str) -> float:
 
 
 def _direction(a: SampleFile, b: SampleFile, metric: str) -> bool | None:
-    """None where neither file says, or where they contradict each other."""
+    """None if neither file records it, or if they contradict each other."""
     told = {one.directions[metric] for one in (a, b) if metric in one.directions}
     return told.pop() if len(told) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Reads stored runs for comparison. Those that cannot be read are named, never dropped silently."""
+"""Reads stored runs for comparison. Runs that cannot be read are reported, never dropped silently."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ WRONG_SHAPE = (ArithmeticError, AssertionError, AttributeError, LookupError, Typ
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StoredRun:
-    """One run: its record, raw tables and figures by block. `name` tells runs of one comparison apart.
+    """One run: its record, raw tables and figures by block. `name` distinguishes the runs of one comparison.
 
-    figures: what is compared, named as in `BlockFigures`, of every measured block that was not rejected.
-    failed: errors of the blocks that failed. rejected: figures of the blocks that were measured and do not count.
-    warnings: what a reader of its figures must know. experiment: of an A/B run. marks: of each arm's row, by label.
+    figures: the compared figures, named as in `BlockFigures`, of every measured block that was not rejected. failed:
+    errors of the blocks that failed. rejected: figures of the blocks that were measured and do not count. warnings:
+    remarks about its figures. experiment: of an A/B run. marks: of each arm's row, by label.
     """
 
     name: str
@@ -66,26 +66,26 @@ class StoredRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """Something that was given and cannot be used, and why."""
+    """A given path that cannot be used, and why."""
 
     path: str
     reason: str
 
     @classmethod
     def of(cls, path: Path, error: Exception) -> Problem:
-        """What kept a run from being read: it is named, and the others go on."""
+        """The reason why a run cannot be read; it is reported, and the others continue."""
         what = "" if isinstance(error, ValueError) else f"{path}: damaged, or of another version "
         return cls(path=str(path), reason=what + described(error))
 
 
 def described(error: Exception) -> str:
-    """The error in one line, with its type where the text alone would say little."""
+    """The error in one line, with its type if the text alone is not informative."""
     text = str(error) if isinstance(error, ValueError) else f"({type(error).__name__}: {error})"
     return " ".join(text.split())
 
 
 def read_run(path: Path) -> StoredRun:
-    """ValueError if `path` is not a run directory of this version, is damaged, or holds no measured block."""
+    """ValueError if `path` is not a run directory of this version, is damaged, or has no measured block."""
     directory = RunDirectory.open(path)
     frames = directory.frames()
     failed = directory.failed_blocks()
@@ -111,13 +111,13 @@ def read_run(path: Path) -> StoredRun:
 
 
 def marks_of(directory: Path, results: Results, graphs: GraphsView | None) -> dict[str, tuple[str, ...]]:
-    """By label: an arm's own marks, that of its failed certificate and of its void graph claim."""
+    """By label: the arm's own marks, and those of its failed certificate and its void graph claim."""
     found = (failed_marks(directory), graph_marks(graphs))
     return {arm.label: (*arm.marks, *(m[arm.label] for m in found if arm.label in m)) for arm in results.arms}
 
 
 def read_runs(paths: Iterable[Path]) -> tuple[list[StoredRun], list[Problem]]:
-    """All that can be read, in the order given, each with a name of its own; and what cannot."""
+    """All runs that can be read, in the given order, each with a unique name; and those that cannot."""
     runs: list[StoredRun] = []
     problems: list[Problem] = []
     for path in paths:
@@ -138,7 +138,7 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[StoredRun], list[Problem]]:
 
 
 def two_of_one_id(first: StoredRun, second: StoredRun) -> str:
-    """Whether the second is a copy of the first or something else under its id."""
+    """Whether the second run is a copy of the first, or a different run with its id."""
     same = first.record.files == second.record.files and bool(first.record.files)
     what = "a copy with the same raw tables" if same else "but its raw tables differ"
     return f"{second.path}: has the run id of {first.path}, {what}"
@@ -150,7 +150,7 @@ def _without_failed(frames: Frames) -> Frames:
 
 def _warnings(record: RunRecord, failed: Mapping[Block, str], experiment: Experiment | None) -> Iterator[str]:
     if record.status != "complete":
-        yield f"the run is not complete (status {record.status}): figures are of what it holds"
+        yield f"the run is not complete (status {record.status}): figures cover only what was measured"
     if record.is_imported:
         yield "imported: arms were measured one after another; intervals cover requests, not drift between them"
     if experiment is None:

@@ -26,8 +26,8 @@ _BY_GRAPH, _PASSES = "rounds_by_graph.", "counters.engine.cuda_graph_passes/deco
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Bounds(Gate):
-    """A limit of its own, and one relative to the baseline: no change at all where neither is given. `sign`: 1 where
-    less is better, -1 where more is; `words`: of the limit, of a figure beyond it, of a change from the baseline."""
+    """An absolute limit, and one relative to the baseline; without either, no change is allowed. `sign`: 1 if less is
+    better, -1 if more is; `words`: for the limit, for a figure beyond it, and for a change from the baseline."""
 
     kind: ClassVar[str] = g.STRUCTURAL
     sign: ClassVar[int]
@@ -40,7 +40,7 @@ class _Bounds(Gate):
         raise NotImplementedError
 
     def bounds(self) -> tuple[float | None, float | None]:
-        """The absolute limit, and the change from the baseline that is allowed."""
+        """The absolute limit, and the allowed change from the baseline."""
         raise NotImplementedError
 
     def text(self, value: float) -> str:
@@ -83,7 +83,7 @@ class _Bounds(Gate):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _CountLimit(_Bounds):
-    """At most `max`, and at most `max_increase` more than the baseline (0 where neither is given)."""
+    """At most `max`, and at most `max_increase` more than the baseline (0 if neither is given)."""
 
     sign: ClassVar[int] = 1
     words: ClassVar[tuple[str, str, str]] = ("at most", "more", "more than")
@@ -100,7 +100,7 @@ class _CountLimit(_Bounds):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ShareLimit(_Bounds):
-    """At least `min`, and at most `max_drop` less than the baseline (0 where neither is given); both fractions."""
+    """At least `min`, and at most `max_drop` less than the baseline (0 if neither is given); both are fractions."""
 
     sign: ClassVar[int] = -1
     words: ClassVar[tuple[str, str, str]] = ("at least", "less", "below")
@@ -116,7 +116,7 @@ class _ShareLimit(_Bounds):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncsGate(_CountLimit):
-    """Blocking host synchronisations a decode round: the engine's own count where it has one, and the trace's."""
+    """Blocking host synchronisations per decode round: the engine's own count if it has one, and the trace's."""
 
     name: ClassVar[str] = SYNCS_PER_ROUND.key
 
@@ -130,7 +130,7 @@ class SyncsGate(_CountLimit):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchesGate(_CountLimit):
-    """Launches a round, eager calls and graphs together, from the trace."""
+    """Launches per round, eager calls and graphs together, from the trace."""
 
     name: ClassVar[str] = LAUNCHES_PER_ROUND.key
     no_data: ClassVar[str] = "no profile of this arm; runs with --certify-graphs have one"
@@ -142,9 +142,9 @@ class LaunchesGate(_CountLimit):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphShareGate(_ShareLimit):
-    """Share of decode rounds whose target ran from a graph, where the engine tells; from the trace, share of kernels of
-    each drafter pass (and of the target's, where it does not), and whether the parts that the arm claims to run as
-    graphs did."""
+    """Share of decode rounds whose target ran from a graph, if the engine reports it. From the trace: the share of
+    kernels of each drafter pass (and of the target, if the engine does not report it), and whether the parts that the
+    arm claims to run as graphs did."""
 
     name: ClassVar[str] = GRAPH_SHARE.key
 
@@ -169,13 +169,13 @@ class GraphShareGate(_ShareLimit):
 
 
 def _pass_name(phase: PhaseFigures) -> str:
-    """Of a drafter's phase; other engines' passes may be one."""
+    """The subject of a drafter's phase; passes of other engines may be one phase."""
     return "drafter" if phase.draft_step is None else f"drafter pass {phase.draft_step + 1}"
 
 
 def _graph_rounds(side: Side) -> float | None:
-    """Share of decode rounds whose target forward ran from a graph of any kind; None without rounds. Of a server that
-    does not tell its rounds, by its own counter of them (SGLang's cuda_graph_passes_total)."""
+    """Share of decode rounds whose target forward ran from a graph of any kind; None without rounds. For a server that
+    does not report rounds, its own counter (SGLang's cuda_graph_passes_total)."""
     for prefix in (_BY_GRAPH, _PASSES):
         counts: dict[str, float] = {}
         for block in side.run.blocks(side.arm).values():

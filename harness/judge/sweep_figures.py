@@ -21,7 +21,7 @@ from specbench.harness.store.sweep_directory import SweepDirectory
 
 
 def sweep_record(sweep: SweepDirectory, slos: Slos | None = None) -> Crossover:
-    """The crossover of the blocks measured so far, with what identifies the sweep and what it could not run. `slos`:
+    """The crossover of the blocks measured so far, with the identity of the sweep and what it could not run. `slos`:
     with goodput."""
     record, runs = sweep.record, sweep.runs()
     machine = record.machine

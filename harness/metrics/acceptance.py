@@ -99,7 +99,7 @@ def _marginal(depth: np.ndarray, accepted: np.ndarray) -> tuple[float, ...]:
 
 
 def _conditional(depth: np.ndarray, accepted: np.ndarray) -> tuple[float | None, ...]:
-    """None at a position that no draft reached."""
+    """None for a position that no draft reached."""
     rates: list[float | None] = []
     for i in range(1, int(depth.max(initial=0)) + 1):
         reached = int(((accepted >= i - 1) & (depth >= i)).sum())

@@ -1,4 +1,4 @@
-"""Acceptance by what the forwards of requests have in common: tokens of context, and the temperature of a grid."""
+"""Acceptance by groups of forwards: by context length, and by the temperature of a grid."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FIRST_BIN = 512  # tokens; each bin behind it is as wide as all before
 
 
 def acceptance_groups(requests: pd.DataFrame, steps: pd.DataFrame) -> tuple[AcceptanceGroup, ...]:
-    """Groups with any decode forward, contexts in rising order; a kind with one group says nothing and is left out.
+    """Groups with at least one decode forward, contexts in rising order; a kind with a single group is left out.
 
     Context of a forward: the request's tokens before it, prompt and output. Bins: below 512 tokens, then up to 1,024,
-    2,048, ... Temperature: that of the prompt's id where a grid of temperatures was asked for.
+    2,048, ... Temperature: from the prompt's id, if the run has a grid of temperatures.
     """
     keys = [name for name in ("repeat", "request_id") if name in steps and name in requests]
     if steps.empty or requests.empty or "prompt_id" not in requests or _is_one_group(requests):
@@ -42,7 +42,7 @@ def _is_one_group(requests: pd.DataFrame) -> bool:
 
 
 def _bin_name(number: int) -> str:
-    """Tokens, both ends included."""
+    """The range of tokens, both ends included."""
     first = _FIRST_BIN << (number - 1) if number else 0
     return f"{first}-{(_FIRST_BIN << number) - 1}"
 

@@ -1,6 +1,6 @@
 """Where the time of a block went: rounds, phases, host synchronisations, and whether the parts add up to TPOT.
 
-A decode round is a step of kind `decode`; decode figures come from those, and mixed steps are counted beside them.
+A decode round is a step of kind `decode`. Decode figures come from decode rounds; mixed steps are counted separately.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _GAP = "gap"
 
 @dataclass(frozen=True, slots=True)
 class PhaseRounds:
-    """ms by decode round (rows) and phase (columns), of phases timed without and with further synchronisations."""
+    """ms by decode round (rows) and phase (columns), for phases timed without and with additional synchronisations."""
 
     plain: pd.DataFrame
     instrumented: pd.DataFrame
 
 
 def phase_rounds(phases: pd.DataFrame, table: pd.DataFrame) -> PhaseRounds:
-    """Of the phases of one block, and its `step_table`."""
+    """The phase times of one block, from its phases and its `step_table`."""
     return PhaseRounds(_by_round(phases, table, instrumented=False), _by_round(phases, table, instrumented=True))
 
 
 def step_table(steps: pd.DataFrame) -> pd.DataFrame:
-    """One row a step, by step number: the shared columns, `emitted` tokens of the step, and three durations.
+    """One row per step, by step number: the shared columns, `emitted` tokens of the step, and three durations.
 
-    round_ns: from the completion of the step before (of the launch, for the first) to this one's, on the device: the
-    gap in front is inside, and the rounds of a block add up. host_ns: the same as the host saw it. gap_ns: from the
-    moment the host had the previous result to this launch, 0 where launches overlap, nan for the first. Of an engine
-    that does not tell device times both are as the host saw them; of one that does not tell steps there are none.
+    round_ns: from the completion of the previous step (for the first: from the launch) to this one's, on the device; it
+    includes the gap before the step, and the rounds of a block add up. host_ns: the same as seen by the host. gap_ns:
+    from the moment the host had the previous result to this launch, 0 if launches overlap, nan for the first. If the
+    engine does not report device times, both are as seen by the host; if it does not report steps, there are none.
     """
     steps = steps[steps["t_start_ns"].notna()]
     shared = ["kind", "t_start_ns", "t_host_ns", "t_device_ns", "batch_size"]
@@ -85,7 +85,7 @@ def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
 
 
 def phase_metrics(rounds: PhaseRounds) -> dict[str, float | None]:
-    """Median ms a decode round spends in each phase, `plain` and `instrumented` apart."""
+    """Median ms that a decode round spends in each phase, `plain` and `instrumented` separately."""
     return {
         **under("plain", _medians(rounds.plain)),
         **under("instrumented", _medians(rounds.instrumented)),
@@ -127,7 +127,8 @@ def accounting_identity(
 def _by_round(phases: pd.DataFrame, table: pd.DataFrame, instrumented: bool) -> pd.DataFrame:
     """ms by decode round (rows) and phase (columns); repeated occurrences in a round add up.
 
-    An instrumented capture may run outside the timed steps; its rounds are kept although the step log lacks them.
+    An instrumented capture may run outside the timed steps; its rounds are kept although the step log does not have
+    them.
     """
     chosen = phases[phases["instrumented"].astype(bool) == instrumented]
     if chosen.empty:
@@ -169,7 +170,7 @@ def _weighted(values: pd.Series, weights: pd.Series) -> float:
 
 
 def _mixed_request_ms(requests: pd.DataFrame, table: pd.DataFrame) -> float:
-    """Time that decoding requests spent in mixed steps or stalled by them, summed over requests."""
+    """Time that decoding requests spent in mixed steps or were stalled by them, summed over requests."""
     first_ns = requests.loc[requests["num_output_tokens"] >= 1, "t_first_ns"].sort_values()
     last_ns = requests.loc[requests["num_output_tokens"] >= 1, "t_last_ns"].sort_values()
     mixed = table[table["kind"] == "mixed"]
@@ -180,14 +181,14 @@ def _mixed_request_ms(requests: pd.DataFrame, table: pd.DataFrame) -> float:
 
 
 def _shares(counts: pd.Series) -> dict[str, float]:
-    """By number; nothing where they are not whole in every round."""
+    """By number; empty if they are not whole in every round."""
     if not (counts % 1 == 0).all():
         return {}
     return {str(int(count)): float(share) for count, share in counts.value_counts(normalize=True).sort_index().items()}
 
 
 def _known_mean(values: pd.Series) -> float | None:
-    """None without any, and where the engine does not tell them."""
+    """None if there are none, or if the engine does not report them."""
     return float(values.mean()) if len(values) and values.notna().all() else None
 
 

@@ -27,8 +27,8 @@ ACCURACY_SCHEMA = pa.schema(
         ("num_fewshot", pa.int32()),
         ("value", pa.float64()),
         ("output_sha256", pa.string()),
-        ("num_output_tokens", pa.int32()),  # null where nothing was generated
-        (DIRECTION, pa.bool_()),  # of an item's value; null where lm-eval does not say
+        ("num_output_tokens", pa.int32()),  # null if nothing was generated
+        (DIRECTION, pa.bool_()),  # of an item's value; null if lm-eval does not say
     ]
 )
 TASK_KEYS = ["task", "version", "filter", "num_fewshot", "metric"]
@@ -37,8 +37,11 @@ _Z_POWER_80 = 0.841621
 
 
 def read_accuracy(directory: Path) -> pd.DataFrame:
-    """The rows of a run directory's `accuracy.parquet`, none where there is no such file. Those written before the
-    direction of a metric was recorded do not know it. ValueError for a file that is damaged or has other columns."""
+    """The rows of a run directory's `accuracy.parquet`; empty if there is no such file.
+
+    Rows from before the direction of a metric was recorded do not have it. ValueError for a file that is damaged or has
+    other columns.
+    """
     file = directory / TABLE
     if not file.is_file():
         return ACCURACY_SCHEMA.empty_table().to_pandas()
@@ -52,9 +55,9 @@ def read_accuracy(directory: Path) -> pd.DataFrame:
 
 
 def accuracy_figures(rows: pd.DataFrame, baseline: str) -> AccuracyFigures:
-    """`scores`: one entry an arm, task, filter and metric; `pairs`: every other arm against `baseline`.
+    """`scores`: one entry per arm, task, filter and metric; `pairs`: every other arm against `baseline`.
 
-    `rows` has the columns of ACCURACY_SCHEMA. Values are fractions; `stderr` is s / sqrt(n), as lm-eval's for means.
+    `rows` has the columns of ACCURACY_SCHEMA. Values are fractions; `stderr` is s / sqrt(n), as in lm-eval for means.
     """
     scores = [_score(group["value"], *key) for key, group in rows.groupby(["arm", *TASK_KEYS], sort=False)]
     pairs: list[ScorePair] = []
@@ -86,12 +89,13 @@ def _score(values: pd.Series, arm: str, task: str, version: str, filter: str, nu
 
 
 def paired(baseline: pd.DataFrame, arm: pd.DataFrame) -> ItemPairs:
-    """Exact McNemar and the difference over the items that both answered. Values other than 0 and 1 have no McNemar
-    (`p` is None) but the paired t interval of their difference, from two items on. `p_test`: of either test.
+    """Exact McNemar and the difference over the items that both answered.
 
-    The interval is Agresti and Min's (Statistics in Medicine 24, 2005): half an item added to each of the four cells,
-    so that it does not shrink to nothing where no item differs. `detectable` is the difference that this sample would
-    have found 4 times of 5 at the 5% level, given how many items differ (normal approximation).
+    Values other than 0 and 1 have no McNemar (`p` is None), but the paired t interval of their difference if there are
+    at least two items. `p_test`: of either test. The interval is Agresti and Min's (Statistics in Medicine 24, 2005):
+    half an item is added to each of the four cells, so the interval does not shrink to nothing if no item differs.
+    `detectable` is the difference that this sample would detect with 80% power at the 5% level, given how many items
+    differ (normal approximation).
     """
     both = baseline.merge(arm, on="item", suffixes=("_base", "_arm"))
     n = len(both)
@@ -112,7 +116,7 @@ def paired(baseline: pd.DataFrame, arm: pd.DataFrame) -> ItemPairs:
 
 
 def mcnemar(won: int, lost: int, n: int) -> ItemPairs:
-    """Of `won` and `lost` items among `n` paired ones; see `paired`."""
+    """The result for `won` and `lost` items among `n` paired ones; see `paired`."""
     p = float(scipy.stats.binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
     middle = (won - lost) / (n + 2)
     half = _Z_95 * math.sqrt(won + lost + 1 - (won - lost) ** 2 / (n + 2)) / (n + 2)

@@ -15,8 +15,11 @@ from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ItemFigures:
-    """An arm over the items of one task. `tpot_ratio`: exp of the mean over items of log(baseline TPOT / arm TPOT);
-    above 1 the arm is faster. None where nothing pairs. It has no interval: an item is generated once."""
+    """An arm over the items of one task.
+
+    `tpot_ratio`: exp of the mean over items of log(baseline TPOT / arm TPOT); above 1 the arm is faster. None if
+    nothing pairs. It has no interval, because each item is generated once.
+    """
 
     acceptance_length: float | None
     tpot_ms: float | None
@@ -25,7 +28,7 @@ class ItemFigures:
 
 
 def item_figures(frames: Frames, baseline: str) -> dict[str, dict[str, ItemFigures]]:
-    """By task, then arm: an item's key begins with the name of its task, see the lm-eval model."""
+    """By task, then arm: an item's key starts with the name of its task, see the lm-eval model."""
     requests = frames.requests[frames.requests["request_id"] != FAILED_ARM_REQUEST_ID]
     tasks = requests["prompt_id"].str.rsplit("/", n=2).str[0]
     return {str(task): _by_arm(rows, frames.steps, baseline) for task, rows in requests.groupby(tasks, sort=False)}
@@ -47,7 +50,7 @@ def _by_arm(requests: pd.DataFrame, steps: pd.DataFrame, baseline: str) -> dict[
 
 
 def _tpot_by_item_ms(requests: pd.DataFrame) -> pd.Series:
-    """By item's key, whichever batch generated it."""
+    """By item key, regardless of the batch that generated it."""
     rows = requests.reset_index(drop=True)
     tpot_ms = tpot_by_request_ms(rows)
     return tpot_ms.set_axis(rows.loc[tpot_ms.index, "prompt_id"])

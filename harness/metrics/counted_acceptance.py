@@ -1,7 +1,7 @@
 """Acceptance from sums over a whole run, for imported files that do not list rounds.
 
 1 + accepted / verifications with drafts is our acceptance length, whichever engine counts. Sums by position are our
-rates if every verification had equally many drafts; otherwise it is unknown how many reached a position.
+rates if every verification had the same number of drafts; otherwise it is unknown how many reached a position.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ACCEPTED, AT_POSITION = "file.num_accepted_tokens", "file.num_accepted_tokens_pe
 
 
 def with_counted(acceptance: Acceptance, counters: Mapping[str, float]) -> Acceptance:
-    """`acceptance` itself where rounds were told, or nothing was counted."""
+    """`acceptance` unchanged if rounds are known, or if nothing was counted."""
     num_rounds = int(counters.get(ROUNDS, 0))
     if acceptance.num_verifications or not num_rounds:
         return acceptance

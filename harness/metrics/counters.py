@@ -20,14 +20,14 @@ _NS_PER_MS = 1e6
 
 
 def without_void(latency: Figures, counters: Mapping[str, float]) -> Figures:
-    """TTFT is None where a prefix cache served a part of a prompt."""
+    """TTFT is None if a prefix cache served a part of a prompt."""
     if not any(counters.get(name, 0) > 0 for name in _HITS):
         return latency
     return {name: None if name.startswith("ttft") else value for name, value in latency.items()}
 
 
 def counter_marks(figures: Mapping[str, Spread]) -> Iterator[str]:
-    """Of the worst block. `figures`: of an arm, by name."""
+    """The marks of the worst block. `figures`: of an arm, by name."""
     spreads = {name: figures.get(f"counters.{name}") for name in (*_HITS, _DELAY, _LIMIT)}
     hits = max((spread.max for name in _HITS if (spread := spreads[name]) is not None), default=0)
     if hits > 0:
@@ -38,6 +38,6 @@ def counter_marks(figures: Mapping[str, Spread]) -> Iterator[str]:
     delay, limit = spreads[_DELAY], spreads[_LIMIT]
     if delay is not None and limit is not None and delay.max > limit.min:
         yield (
-            f"limited by the client: it stamps {delay.max / _NS_PER_MS:.1f} ms late (p99), "
+            f"limited by the client: its timestamps are {delay.max / _NS_PER_MS:.1f} ms late (p99), "
             f"allowed {limit.min / _NS_PER_MS:.1f} ms"
         )

@@ -1,6 +1,6 @@
-"""Marks of rows that show what cannot be, or what was measured under conditions that do not hold for its neighbours.
+"""Marks of rows whose figures are impossible, or were measured under conditions that do not hold for the other rows.
 
-A mark begins with its word. Every table shows it: in the row's name, in its marks, or in a line below.
+A mark starts with its keyword. Every table shows it: in the row's name, in its marks, or in a line below.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DOUBTS = (IMPOSSIBLE, DISTURBED, UNSTABLE, CHANGED, NOT_PLAUSIBLE)
 """How they begin."""
 
 MAX_GAIN = 1.05
-"""Of a speed-up over tokens per forward, one request at a time: a forward with drafts is not faster than one without,
-so that beyond this the two arms were not timed on the same machine."""
+"""Limit of the speed-up divided by tokens per forward, at concurrency 1. A forward with drafts is not faster than one
+without, so beyond this the two arms were not timed under the same conditions."""
 
 
 def is_doubt(mark: str) -> bool:
@@ -32,8 +32,8 @@ def is_doubt(mark: str) -> bool:
 
 
 def casts_doubt(mark: str) -> bool:
-    """The same, or a certificate that failed, or a trace that contradicts the graph plan. What an arm is said to be,
-    such as forced acceptance, is a fact about it: its figures are what they say they are."""
+    """Whether the mark is a doubt, a failed certificate, or a trace that contradicts the graph plan. What an arm is
+    declared to be, such as forced acceptance, is a fact, and its figures are what they claim."""
     return is_doubt(mark) or mark.startswith((NOT_LOSSLESS, VOID))
 
 
@@ -45,8 +45,8 @@ def doubts(
     steps: pd.DataFrame,
     seen: Sequence[BlockRecord],
 ) -> Iterator[str]:
-    """Of one arm. `speedup`: None where something else than speculation makes it. `requests`, `steps`: its rows, all
-    repeats. `seen`: of the machine, around its blocks."""
+    """The marks of one arm. `speedup`: None if something other than speculation differs. `requests`, `steps`: its rows,
+    all repeats. `seen`: observations of the machine around its blocks."""
     if speedup is not None and acceptance is not None and _is_one_at_a_time(requests):
         yield from _impossible(speedup, acceptance.tokens_per_forward, requests, steps)
     if disturbed := [record.disturbances for record in seen if record.disturbances]:
@@ -56,8 +56,8 @@ def doubts(
 
 
 def changed_output(requests: pd.DataFrame) -> Iterator[str]:
-    """Of one arm at temperature 0, whose first block and last should give the first prompt the same output. Where an
-    engine tells no outputs, and where a request failed, there is nothing to compare."""
+    """The mark of one arm at temperature 0 whose first and last blocks give the first prompt different outputs. There
+    is nothing to compare if the engine does not report outputs, or if a request failed."""
     first, last = requests["repeat"].min(), requests["repeat"].max()
     begun, ended = (requests[requests["repeat"] == repeat].assign(repeat=0) for repeat in (first, last))
     pairs = pair_requests(begun, ended, ["request_id", "output_sha256", "finish_reason"]).sort_values("request_id_a")
@@ -83,21 +83,21 @@ def _impossible(
     for name, (ratio, most) in limits.items():
         if ratio is not None and ratio > MAX_GAIN * most:
             yield (
-                f"{IMPOSSIBLE}: {name} {ratio:.2f}x with {most:.2f} tokens per forward, one request at a time: "
-                f"more than speculation gives; {speedup.baseline} ran on a slower machine or with other switches"
+                f"{IMPOSSIBLE}: {name} {ratio:.2f}x with {most:.2f} tokens per forward at concurrency 1: more than "
+                f"speculation can give; {speedup.baseline} ran on a slower machine or with other switches"
             )
             return
 
 
 def _is_one_at_a_time(requests: pd.DataFrame) -> bool:
-    """No request was sent before the one before it had ended."""
+    """Whether no request was sent before the previous one had ended."""
     alive = requests[requests["num_output_tokens"] >= 1].sort_values(["repeat", "t_submit_ns"])
     ended_ns = alive.groupby("repeat")["t_last_ns"].shift()
     return bool((alive["t_submit_ns"] >= ended_ns)[ended_ns.notna()].all())
 
 
 def _by_prompt(requests: pd.DataFrame, steps: pd.DataFrame) -> float:
-    """Geometric mean over prompts of their tokens per forward: what a mean of TPOT ratios over prompts may reach."""
+    """Geometric mean over prompts of their tokens per forward: the limit of a mean of TPOT ratios over prompts."""
     prompts = requests[["repeat", "request_id", "prompt_id"]]
     rows = steps[~steps["is_prefill"].astype(bool) & steps["num_accepted"].notna()]
     rows = rows.merge(prompts, on=["repeat", "request_id"], how="inner")

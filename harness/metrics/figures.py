@@ -1,6 +1,7 @@
 """The figures of tables, A/B, gates, history and site: name, definition and inputs of each.
 
-A constant is the key in capitals. Other packages register figures with `of_block` in the group `specbench.figures`.
+The constant of a figure is its key in capitals. Other packages register figures with `of_block` in the group
+`specbench.figures`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Figure:
 
     @property
     def heading(self) -> str:
-        """Of a column: the name with its unit."""
+        """The header of a column: the name with its unit."""
         return f"{self.name} {self.unit}".strip()
 
     def statistic(self, name: str) -> tuple[str, str]:
@@ -53,7 +54,12 @@ _per_forward = partial(_acceptance, block="acceptance.tokens_per_forward")
 _trace = partial(Figure, source="profile.json of the arm", fact=Fact.GRAPHS)
 
 STEP_MS = _rounds(
-    "step_ms", "step time", "median decode round, gap included", unit="ms", block="round_ms.p50", fact=Fact.ROUNDS
+    "step_ms",
+    "step time",
+    "median decode round, including the gap before it",
+    unit="ms",
+    block="round_ms.p50",
+    fact=Fact.ROUNDS,
 )
 TOKENS_PER_STEP = _per_forward("tokens_per_step", "tokens per step", "tokens/forward; two sides are paired by prompt")
 TPOT_MS = _latency("tpot_ms", "TPOT", "(last - first token) / (tokens - 1), mean over requests", block="tpot_ms.mean")
@@ -66,7 +72,7 @@ E2EL_MS = _latency("e2el_ms", "E2EL", "last token - submit, median over requests
 GOODPUT = Figure(
     "goodput",
     "goodput",
-    "requests that kept all limits of --goodput / (first submit to last token); their share is of all requests",
+    "requests that met all limits of --goodput / (first submit to last token); their share is of all requests",
     "harness/metrics/goodput.py",
     better=HIGHER,
     unit="requests/s",
@@ -80,7 +86,7 @@ ACCEPTANCE_LENGTH = _acceptance(
 ACCEPTANCE_BY_POSITION = _acceptance(
     "acceptance_by_position",
     "acceptance by position",
-    "share of the drafts at a position that were accepted, of those behind an accepted one",
+    "accepted share of the drafts at a position whose earlier drafts were all accepted",
 )
 TOKENS_PER_FORWARD = _per_forward("tokens_per_forward", "tokens/forward", "tokens kept / forwards, with drafts or not")
 SYNCS_PER_ROUND = _rounds(
@@ -96,14 +102,14 @@ GRAPH_SHARE = _trace(
 SAME_OUTPUT = Figure(
     "same_output",
     "same output",
-    "share of requests to which two arms gave the same tokens",
+    "share of requests for which two arms gave the same tokens",
     "harness/metrics/same_requests.py",
     better=HIGHER,
 )
 FAILED_REQUESTS = Figure(
     "failed_requests",
     "failed requests",
-    "that ended in an error or were aborted",
+    "requests that ended in an error or were aborted",
     "harness/metrics/metrics.py",
     block="num_failed_requests",
 )
@@ -116,10 +122,10 @@ ACCURACY = Figure(
 )
 
 COMPARED = (STEP_MS, TOKENS_PER_STEP, TPOT_MS, TPS, TTFT_MS)
-"""What two sides are compared by: A/B, stored runs, timed gates; a history follows them too."""
+"""The figures by which two sides are compared: A/B, stored runs, timed gates; a history tracks them too."""
 COUNTED = (
     *(ACCEPTANCE_LENGTH, ACCEPTANCE_BY_POSITION, SYNCS_PER_ROUND, LAUNCHES_PER_ROUND, GRAPH_SHARE),
     *(SAME_OUTPUT, FAILED_REQUESTS, ACCURACY),
 )
-"""What gates hold by rules of their own."""
+"""Figures that gates check by their own rules."""
 OWN = (*COMPARED, *COUNTED, ITL_MS, TOKENS_PER_FORWARD, E2EL_MS, GOODPUT)

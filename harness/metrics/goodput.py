@@ -1,4 +1,4 @@
-"""Goodput: requests that kept every limit on their latencies, as `--goodput` of `vllm bench serve` counts them.
+"""Goodput: requests that met every limit on their latencies, as counted by `--goodput` of `vllm bench serve`.
 
 It is derived from stored rows, so the limits can be chosen after the run.
 """
@@ -25,9 +25,9 @@ _TIMES_MS = {"ttft": ttft_by_request_ms, "tpot": tpot_by_request_ms, "e2el": e2e
 
 
 def goodput(requests: pd.DataFrame, slos: Slos) -> Figures:
-    """Of one block: requests that kept all limits / window, and their share of all requests, failed ones included.
+    """For one block: requests that met all limits / window, and their share of all requests, failed ones included.
 
-    A request of one token has no TPOT and keeps any limit on it, as there. None without a request or without time.
+    A request of one token has no TPOT and meets any limit on it, as in vLLM. None without a request or without time.
     """
     done = served(requests)
     kept = pd.Series(True, index=done.index)
@@ -41,7 +41,7 @@ def goodput(requests: pd.DataFrame, slos: Slos) -> Figures:
 
 
 def with_goodput(found: Results, requests: pd.DataFrame, slos: Slos) -> Results:
-    """The results with the goodput of every block and arm; as they are without limits. `requests`: of all blocks."""
+    """The results with the goodput of every block and arm; unchanged without limits. `requests`: of all blocks."""
     if not slos:
         return found
     of_block = {at: own for at, own in requests.groupby(["arm", "repeat"], sort=False)}

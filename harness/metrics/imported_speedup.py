@@ -1,4 +1,4 @@
-"""The speed-up in TPOT of an imported arm: its interval is over requests, since a file holds a single run.
+"""The speed-up in TPOT of an imported arm. Its interval is over requests, since a file has a single run.
 
 The interval covers neither the drift of the machine between runs nor a repeated run; reports must say so.
 """
@@ -17,7 +17,7 @@ from specbench.harness.store.results import Speedup
 
 
 def over_requests(label: str, found: Speedup, requests: pd.DataFrame) -> Speedup:
-    """`found` with the interval of paired requests; without pairs that have a TPOT, the ratio of two samples."""
+    """`found` with the interval of paired requests; if no pair has a TPOT, with the ratio of two samples."""
     if found.tpot_ratio is None:
         return _of_two_samples(label, found, requests)
     by_prompt = tpot_pairs(label, found.baseline, requests).groupby("prompt_id")["log_ratio"].mean()

@@ -18,12 +18,12 @@ _NS_PER_S = 1e9
 
 
 def served(requests: pd.DataFrame) -> pd.DataFrame:
-    """Requests that produced output and were not cut off: finish reason stop or length, at least one token."""
+    """Requests that produced output and were not aborted: finish reason stop or length, at least one token."""
     return requests[requests["finish_reason"].isin(["stop", "length"]) & (requests["num_output_tokens"] >= 1)]
 
 
 def tpot_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
-    """TPOT of each served request of two tokens or more: (t_last - t_first) / (n_out - 1); others are left out.
+    """TPOT of each served request with two or more tokens: (t_last - t_first) / (n_out - 1); others are left out.
 
     `clock` is empty for host-visible times and `_device` for completion on the device.
     """
@@ -50,7 +50,7 @@ def _since_submit_ms(done: pd.DataFrame, moment: str) -> pd.Series:
 
 
 def window_s(requests: pd.DataFrame) -> float:
-    """From the first submit to the last token of any request; 0 without one."""
+    """From the first submit to the last token of any request; 0 without requests."""
     alive = requests[requests["num_output_tokens"] >= 1]
     return (alive["t_last_ns"].max() - requests["t_submit_ns"].min()) / _NS_PER_S if len(alive) else 0.0
 
@@ -131,7 +131,7 @@ def _steady(alive: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]
     order = np.lexsort((changes, times))  # at one moment, ends before starts
     in_flight = np.cumsum(changes[order])
     at_max = np.flatnonzero(in_flight == in_flight.max(initial=0))
-    if not at_max.size or at_max[-1] + 1 == in_flight.size:  # no request lasted
+    if not at_max.size or at_max[-1] + 1 == in_flight.size:  # no request took any time
         return {"steady_tps": None, "max_in_flight": None}
     first_ns, last_ns = times[order][at_max[0]], times[order][at_max[-1] + 1]
     visible = steps.loc[(steps["t_host_ns"] > first_ns) & (steps["t_host_ns"] <= last_ns), "num_emitted"].sum()
@@ -140,5 +140,5 @@ def _steady(alive: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]
 
 
 def _mean(values: pd.Series | np.ndarray) -> float | None:
-    """None where there are none, or the engine does not tell them."""
+    """None if there are none, or if the engine does not report them."""
     return float(np.mean(values)) if len(values) and not np.isnan(values).any() else None

@@ -45,7 +45,7 @@ from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames
 
 Block = tuple[str, int]
 _UNUSED = ["arm", "error", "output_token_ids", "output_sha256", "output_text", "syncs"]
-"""Columns that no figure needs: every choice of rows would copy them."""
+"""Columns that no figure needs: every selection of rows would copy them."""
 _Parts = AcceptanceInterval | PeerAcceptance | VllmAcceptance | SglangAcceptance
 
 
@@ -87,7 +87,8 @@ def block_metrics(
 
 
 def _mean_logprobs(rows: pd.DataFrame) -> Figures:
-    """output, prompt: mean log-probability of a token, by the target's logits before any change; of what was told."""
+    """output, prompt: mean log-probability of a token, from the target's unmodified logits; over the reported
+    tokens."""
     parts = rows.groupby("part")["token_logprobs"]
     return {str(part): float(np.concatenate(list(values)).mean()) for part, values in parts}
 
@@ -127,7 +128,7 @@ def measure_blocks(frames: Frames) -> dict[Block, BlockFigures]:
 
 
 def _split(frame: pd.DataFrame) -> dict[Block, pd.DataFrame]:
-    """In the order of their first rows."""
+    """The labels in the order of their first rows."""
     return {(arm, int(repeat)): rows for (arm, repeat), rows in frame.groupby(["arm", "repeat"], sort=False)}
 
 
@@ -189,12 +190,12 @@ def _driven_otherwise(arm: ArmRecord, baseline: ArmRecord | None) -> list[str]:
 
 
 def _speculates_beside(arm: ArmRecord, baseline: ArmRecord) -> bool:
-    """Whether speculation is what the two differ in: not an engine, and not the switches of two plain arms."""
+    """Whether the two differ in speculation, and not in the engine or in the switches of two plain arms."""
     return arm.strategy != baseline.strategy and arm.config.engine == baseline.config.engine
 
 
 def _interrupted(label: str, whole_failures: pd.DataFrame, frames: Frames) -> list[str]:
-    """Notes on what is left of blocks that neither ended nor failed."""
+    """Notes on the remains of blocks that neither ended nor failed."""
     mine = [b for b in frames.partial if b.arm == label and b.repeat not in set(whole_failures["repeat"])]
     return [f"interrupted: {len(block.requests)} of {block.num_requests} requests" for block in mine]
 

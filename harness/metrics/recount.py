@@ -1,4 +1,4 @@
-"""An engine's own counters of speculation beside a count of its rounds, and why their figures differ from ours.
+"""An engine's own speculation counters next to a count of its rounds, and why their figures differ from ours.
 
 vLLM counts every draft that its sampler accepted, including drafts after a stop token or the limit that are not output.
 It divides the drafts accepted at a position by all rounds with drafts, including rounds with fewer drafts.
@@ -19,9 +19,9 @@ _AT_POSITION = "engine.spec_decode_num_accepted_tokens_per_pos/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recount:
-    """Of one block. `drafted`, `accepted`: by position, from rounds; `counters`: the engine's own. `num_first`: tokens
-    that came with a prompt; `num_plain`: with a forward without draft; `num_lost`: accepted, or the bonus behind them,
-    and never kept."""
+    """The recount of one block. `drafted`, `accepted`: by position, from rounds; `counters`: the engine's own.
+    `num_first`: tokens produced with a prompt; `num_plain`: with a forward without drafts; `num_lost`: accepted or
+    bonus tokens that were never kept."""
 
     num_drafts: int
     drafted: tuple[int, ...]
@@ -34,13 +34,13 @@ class Recount:
 
     @property
     def is_balanced(self) -> bool:
-        """Every token of the answers is accounted for."""
+        """Whether every output token is accounted for."""
         made = self.num_first + self.num_plain + self.num_drafts + sum(self.accepted)
         return made - self.num_lost == self.num_output_tokens
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Counters that do not say what the rounds do."""
+        """Counters that disagree with the rounds."""
         ours = {_DRAFTS: self.num_drafts, _DRAFT_TOKENS: sum(self.drafted), _ACCEPTED: sum(self.accepted)}
         ours |= {f"{_AT_POSITION}{n}": count for n, count in enumerate(self.accepted)}
         told = {name: value for name, value in self.counters.items() if name in ours}

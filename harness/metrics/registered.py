@@ -10,7 +10,8 @@ from specbench.harness.registry import FIGURES, lookup
 
 
 def figure(key: str) -> Figure:
-    """ValueError as from `lookup`, and for what is not a figure of that key; another package's has an `of_block`."""
+    """ValueError as from `lookup`, and for something that is not a figure with that key; figures of other packages have
+    an `of_block`."""
     value = lookup(FIGURES, key, "figure")
     if not (isinstance(value, Figure) and value.key == key and (key in FIGURES.built_in or value.of_block)):
         owner = FIGURES.owners(key)[0]
@@ -19,8 +20,8 @@ def figure(key: str) -> Figure:
 
 
 def foreign_figures() -> list[Figure]:
-    """Those of other packages that can be used, under a name of their own among the figures of a block; `plug_ins` says
-    why the rest cannot."""
+    """The usable figures of other packages, under their own names among the figures of a block; `plug_ins` says why the
+    rest cannot be used."""
     found = []
     for key in FIGURES.foreign:
         with contextlib.suppress(ValueError):

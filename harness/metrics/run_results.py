@@ -1,4 +1,4 @@
-"""The results of a run: derived from its tables, or those that it stored."""
+"""The results of a run: derived from its tables, or stored with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specbench.harness.store.run_file import DERIVE_AGAIN
 from specbench.harness.store.schema import Frames
 
 RULES = 2
-"""Of intervals and marks; raised when rows that are stored get others than before."""
+"""Version of the rules for intervals and marks; increased when stored rows would get different ones."""
 
 
 def results(frames: Frames) -> Results:
@@ -27,9 +27,12 @@ def results(frames: Frames) -> Results:
 
 
 def results_of(directory: RunDirectory) -> Results:
-    """The results that a closed run stored, if its tables still have the hashes stored with them; otherwise derived
-    again. A run that was resumed and killed holds newer blocks than its results do. Summaries of arms that were made
-    by other rules for intervals and marks are made anew, of the figures that are stored."""
+    """The results that a closed run stored, if its tables still have the hashes stored with them; otherwise they are
+    derived again.
+
+    A run that was resumed and killed has newer blocks than its results. Summaries of arms made by other rules for
+    intervals and marks are made again from the stored figures.
+    """
     found = _stored_results(directory)
     if found is None:
         return results(directory.frames())
@@ -39,7 +42,7 @@ def results_of(directory: RunDirectory) -> Results:
 
 
 def _stored_results(directory: RunDirectory) -> Results | None:
-    """None where the tables are not those that they were derived from."""
+    """None if the tables are not the ones that the results were derived from."""
     stored, files = directory.record.results, directory.record.files
     if stored is None or not files or directory.record.status == "running":
         return None

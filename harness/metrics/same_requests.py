@@ -19,12 +19,12 @@ def pair_requests(a: pd.DataFrame, b: pd.DataFrame, columns: Sequence[str]) -> p
 
 
 def same_output(pairs: pd.DataFrame) -> pd.Series:
-    """Of each pair of `pair_requests` (with the column output_sha256), whether both gave the same tokens."""
+    """For each pair of `pair_requests` (with the column output_sha256), whether both have the same tokens."""
     return pairs["output_sha256_a"] == pairs["output_sha256_b"]
 
 
 def count_same_outputs(a: pd.DataFrame, b: pd.DataFrame) -> tuple[int, int]:
-    """(pairs with identical tokens, pairs). Requests that failed gave no answer: two such are not the same."""
+    """(pairs with identical tokens, pairs). Failed requests have no output, so two of them are not the same."""
     pairs = pair_requests(a, b, ["output_sha256", "finish_reason"])
     has_failed = (pairs["finish_reason_a"] == FAILED) | (pairs["finish_reason_b"] == FAILED)
     return int((same_output(pairs) & ~has_failed).sum()), len(pairs)

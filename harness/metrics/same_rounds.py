@@ -13,8 +13,8 @@ from specbench.harness.metrics.same_requests import pair_requests
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """Where a pair of requests first differs, or a round of it. `at`: tokens of the answer before it. `a`, `b`: the
-    tokens that follow (`what` is token; None: the answer ends), or how many drafts were accepted (accepted)."""
+    """The first difference between a pair of requests, or one of their rounds. `at`: output tokens before it. `a`, `b`:
+    the tokens that follow (`what` is token; None: the output ends), or how many drafts were accepted (accepted)."""
 
     repeat: int
     prompt_id: str
@@ -30,8 +30,8 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SameRounds:
-    """`num_rounds`: rounds of both at the same position, of which `num_equal` accepted equally many. Behind the first
-    token that differs nothing is compared. `num_apart`: rounds of a at positions where b begins none."""
+    """`num_rounds`: rounds of both at the same position, of which `num_equal` accepted the same number. Nothing is
+    compared after the first differing token. `num_apart`: rounds of a at positions where b begins none."""
 
     num_requests: int
     num_same_answers: int
@@ -44,7 +44,7 @@ class SameRounds:
 def same_rounds(
     requests_a: pd.DataFrame, steps_a: pd.DataFrame, requests_b: pd.DataFrame, steps_b: pd.DataFrame
 ) -> SameRounds:
-    """`requests_*`, `steps_*`: rows of the raw tables, one arm each, of engines that tell tokens and acceptance."""
+    """`requests_*`, `steps_*`: rows of the raw tables, one arm each, of engines that report tokens and acceptance."""
     pairs = pair_requests(requests_a, requests_b, ["request_id", "output_token_ids"])
     rounds_a, rounds_b = _rounds(steps_a), _rounds(steps_b)
     differences: list[Difference] = []
@@ -100,7 +100,7 @@ def _rounds(steps: pd.DataFrame) -> dict[tuple[int, int], dict[int, _Round]]:
 
 
 def _ended_by(rounds: Mapping[int, _Round], end: int) -> dict[int, int]:
-    """Accepted drafts of the rounds that ended before the answers parted."""
+    """Accepted drafts of the rounds that ended before the outputs diverged."""
     return {at: accepted for at, (accepted, emitted) in rounds.items() if at + emitted <= end}
 
 
@@ -109,6 +109,6 @@ def _at(tokens: Sequence[int], place: int) -> int | None:
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:
-    """Tokens up to the first that differs."""
+    """The number of tokens before the first difference."""
     pairs = zip(a, b, strict=False)
     return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(a), len(b)))

@@ -20,7 +20,7 @@ NO_INTERVAL = "one repeat has no interval: nothing shows how blocks differ"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """`ratio`: of medians over the blocks; `min`, `max`: extremes of the ratios within a repeat, None without a common
+    """`ratio`: of medians over the blocks; `min`, `max`: extremes of the ratios within a repeat; None without a common
     repeat."""
 
     ratio: float
@@ -98,7 +98,7 @@ def answer_pairs(label: str, baseline: str, requests: pd.DataFrame) -> pd.DataFr
 
 
 def tpot_pairs(label: str, baseline: str, requests: pd.DataFrame) -> pd.DataFrame:
-    """Those of `answer_pairs` with a TPOT on both sides; log_ratio: log(baseline / arm)."""
+    """The pairs of `answer_pairs` with a TPOT on both sides; log_ratio: log(baseline / arm)."""
     return _timed(answer_pairs(label, baseline, requests))
 
 

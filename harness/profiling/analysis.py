@@ -1,7 +1,7 @@
 """From a trace file to a Profile: nsys sqlite exports and reports, and torch profiler (Kineto) JSON.
 
-Both become the same tables (trace_tables.sql), so all later steps are shared. GPU work belongs to
-the round and phase whose host range encloses the call that launched it, whenever it ran.
+Both are read into the same tables (trace_tables.sql), so all later steps are shared. GPU work belongs to the round and
+phase whose host range encloses the call that launched it, regardless of when it ran.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ def analyse_trace(
     claims: Mapping[str, str] = MappingProxyType({}),
     notes: Sequence[str] = (),
 ) -> Profile:
-    """All figures of a trace, which is only read. `node_maps`: counts of captured graphs (node_map.py). `claims`: modes
-    of graphs by part, where no `subject` says its own. `notes`: what the engine says about its rounds.
+    """All figures of a trace, which is only read.
 
-    ValueError says what is wrong with the file, or missing in it, and what to do.
+    `node_maps`: counts of captured graphs (node_map.py). `claims`: graph modes by part, if no `subject` has its own.
+    `notes`: what the engine says about its rounds. ValueError says what is wrong with the file, or missing in it, and
+    what to do.
     """
     with open_trace(path) as trace:
         matcher = rules.matcher()
@@ -86,7 +87,7 @@ def analyse_trace(
 
 @contextmanager
 def open_trace(path: Path) -> Iterator[Trace]:
-    """The trace in a file. Its content tells its kind; nsys reports alone are recognised by their name."""
+    """The trace in a file. Its kind is detected from its content; only nsys reports are recognised by their name."""
     if not path.is_file():
         raise ValueError(f"trace: {path} is not a file")
     kind = trace_kind(path)
@@ -108,7 +109,7 @@ def open_trace(path: Path) -> Iterator[Trace]:
 
 
 def _process(trace: Trace, matcher: Matcher) -> tuple[ProcessTrace, list[Span], list[str]]:
-    """The process to look at: of those with ranges that rules know, the one with most GPU work."""
+    """The analysed process: of those with ranges that match rules, the one with the most GPU work."""
     gpu_ns = trace.processes()
     found = {pid: (process := trace.of_process(pid), matched(process.ranges(), matcher)) for pid in gpu_ns}
     found = {pid: item for pid, item in found.items() if item[1]}
@@ -135,8 +136,8 @@ def _refuse(trace: Trace, matcher: Matcher) -> None:
         )
     seen = ", ".join(repr(name) for name, _ in names.most_common(8))
     raise ValueError(
-        f"trace: no rule knows any of the {len(names)} range names in {file} (most frequent: {seen}); give --rules FILE"
-        " with a [[rule]] for each phase (harness/profiling/rules.toml shows how)"
+        f"trace: no rule matches any of the {len(names)} range names in {file} (most frequent: {seen}); give --rules "
+        "FILE with a [[rule]] for each phase (harness/profiling/rules.toml shows how)"
     )
 
 

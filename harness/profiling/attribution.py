@@ -23,12 +23,12 @@ NO_PHASE = -1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attribution:
-    """One process. `spans`: the main thread's, without steps; `call_tid`: the number that this thread has in calls.
+    """One process. `spans`: the main thread's, without steps; `call_tid`: the number of this thread in calls.
 
-    ops: operations (ProcessTrace.ops), and of each: round (index of a step), span (index in `spans`), phase (of PHASES,
-    or missing), draft (draft step); -1 where there is none. via_graph: launched by a graph; opens_replay: the first
-    operation of its graph launch. ns: its duration; own_ns: the part that no operation begun before it on the device
-    covers; these sum to the union.
+    ops: operations (ProcessTrace.ops), each with: round (index of a step), span (index in `spans`), phase (of PHASES,
+    or missing), draft (draft step); -1 if there is none. via_graph: launched by a graph; opens_replay: the first
+    operation of its graph launch. ns: its duration; own_ns: the part not covered by operations that began before it on
+    the device; these parts sum to the union.
     """
 
     ops: pd.DataFrame
@@ -44,7 +44,7 @@ class Attribution:
 def attribute(
     trace: ProcessTrace, spans: Sequence[Span], maps: Sequence[NodeMap], subject: Subject | None
 ) -> Attribution:
-    """`spans`: of all threads of the process, in time order. ValueError where nothing says where a step begins."""
+    """`spans`: of all threads of the process, in time order. ValueError if nothing says where a step begins."""
     tid = main_thread(spans)
     on_main = [s for s in spans if s.tid == tid]
     steps, phases = steps_of(on_main, trace.file), [s for s in on_main if not s.rule.step]
@@ -89,7 +89,7 @@ def attribute(
 
 
 def place(steps: Sequence[Step], t0: ArrayLike, t1: ArrayLike, between: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The step that each interval lies in, or that it follows where `between` allows that; else -1."""
+    """The step that contains each interval, or that precedes it if `between` allows that; else -1."""
     t0, t1 = np.asarray(t0, dtype=np.int64), np.asarray(t1, dtype=np.int64)
     starts, ends, nexts = (np.array([getattr(s, name) for s in steps]) for name in ("t0", "t1", "end"))
     step = np.searchsorted(starts, t0, side="right") - 1
@@ -98,13 +98,13 @@ def place(steps: Sequence[Step], t0: ArrayLike, t1: ArrayLike, between: NDArray[
 
 
 def _own_time(ops: pd.DataFrame) -> pd.Series:
-    """The part of each operation that none before it (by start, on its device) covers."""
+    """The part of each operation not covered by earlier ones (by start, on its device)."""
     covered = ops.groupby("dev")["t1"].cummax().groupby(ops["dev"]).shift(fill_value=np.iinfo(np.int64).min)
     return (ops["t1"] - np.maximum(ops["t0"], covered)).clip(lower=0)
 
 
 def _draft_steps(spans: Sequence[Span], span_round: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Draft step of each span: as its rule says, or counted among its like within its round."""
+    """Draft step of each span: from its rule, or counted among equal spans within its round."""
     seen: Counter[tuple[int, str]] = Counter()
     found = np.full(len(spans), -1, dtype=np.int64)
     for index, (span, number) in enumerate(zip(spans, span_round.tolist(), strict=True)):
@@ -118,8 +118,8 @@ def _draft_steps(spans: Sequence[Span], span_round: NDArray[np.int64]) -> NDArra
 
 
 class _Parts:
-    """Phase (number in PHASES) and draft step of every operation: those of the innermost range around the launch, until
-    what is known of its graph says more."""
+    """Phase (number in PHASES) and draft step of every operation: those of the innermost range around the launch,
+    unless its graph gives more detail."""
 
     def __init__(self, ops: pd.DataFrame, spans: Sequence[Span], span_draft: NDArray[np.int64]):
         self._ops, self._spans = ops, spans
@@ -149,11 +149,11 @@ class _Parts:
         for name, n in unknown.items():
             yield f"graph {name!r}: no counts from its capture; {n} launches left without a phase"
         if num_disagreements:
-            text = "replays ran in another order than they were captured in; phases follow the capture"
+            text = "replays ran in a different order than they were captured; phases follow the capture"
             yield f"{num_disagreements} {text}"
 
     def by_creation(self, trace: ProcessTrace, spans: Sequence[Span]) -> Iterator[str]:
-        """Splits replays whose nodes were made under ranges of several phases, or that no range encloses. Yields
+        """Splits replays whose nodes were created in ranges of several phases, or that no range encloses. Yields
         notes."""
         if trace.nodes.empty:
             return
@@ -173,7 +173,7 @@ class _Parts:
             self._assign(at, parts)
             num_split += 1
         if num_split:
-            yield f"{num_split} replays split into phases by the ranges that their nodes were made under"
+            yield f"{num_split} replays split into phases by the ranges in which their nodes were created"
 
     def _assign(self, at: NDArray[np.int64], parts: Sequence[Part]) -> None:
         self.phase[at] = [PHASES.index(phase) for phase, _ in parts]

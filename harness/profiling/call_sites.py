@@ -1,7 +1,7 @@
-"""The Python line behind each call that may wait for the GPU, from the stacks that a torch trace may hold.
+"""The Python line of each call that may wait for the GPU, from the stacks that a torch trace may have.
 
-vLLM's own profiler records them by default. A frame is an event that lasts as long as its function; the innermost one
-that holds the call, and is not torch's, is where the program waits.
+vLLM's own profiler records them by default. A frame is an event as long as its function's run time; the innermost frame
+that contains the call, and is not torch's, is where the program waits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks that the arms of a run ran as their rows claim: a short trace of each, in the run's process, after its blocks.
 
-The traced graphs are the ones that were timed. The result is stored beside the run's tables and is never used as a
+The traced graphs are the ones that were timed. The result is stored next to the run's tables and is never used as a
 speed.
 """
 
@@ -31,10 +31,8 @@ NUM_ROUNDS = 20
 def certify_arm(
     arm: ResolvedArm, deployment: Deployment, load: Load, folder: Path, num_rounds: int = NUM_ROUNDS
 ) -> Profile:
-    """Traces an idle deployment on a GPU and leaves `nodes.json` and `profile.json` in `folder`, the latter last.
-
-    Raises what `Deployment.trace` and `analyse_trace` raise.
-    """
+    """Traces an idle deployment on a GPU and writes `nodes.json` and `profile.json` into `folder`, the latter last.
+    Raises the errors of `Deployment.trace` and `analyse_trace`."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="specbench-profile-") as scratch:
         trace = Path(scratch) / "trace.json"

@@ -54,7 +54,7 @@ def run_job(job: Job) -> None:
 
 
 def _device(hardware: str | None, asked: str) -> str:
-    """cuda or cpu: what the engine says of itself, which may have another torch than this process."""
+    """cuda or cpu, as the engine reports it; it may use another torch than this process."""
     return pick_device(asked).type if hardware is None else "cpu" if hardware.startswith("cpu") else "cuda"
 
 

@@ -1,4 +1,4 @@
-"""Reads a Chrome trace (JSON) one event at a time, so that a large one is never in memory as objects."""
+"""Reads a Chrome trace (JSON) one event at a time, so that a large trace is never in memory as objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specbench.workloads.json_values import Json
 
 
 class TraceEvent(TypedDict, total=False):
-    """Of the Trace Event Format. Times are us: whole numbers, or text with a fraction."""
+    """An event of the Trace Event Format. Times are us: whole numbers, or text with a fraction."""
 
     ph: str
     cat: str
@@ -51,7 +51,7 @@ class ChromeTrace:
             self.header: dict[str, Json] = {key: _VALUE.decode(value) for key, value in header.items()}
         except (msgspec.DecodeError, RecursionError) as error:
             raise ValueError(
-                f"trace: {file} breaks off or is damaged ({error}); copy it again, or let the profiler finish writing"
+                f"trace: {file} is truncated or damaged ({error}); copy it again, or let the profiler finish writing"
             ) from error
         if events is None:
             raise ValueError(
@@ -63,7 +63,7 @@ class ChromeTrace:
         return (event for event, _ in self.with_text())
 
     def with_text(self) -> Iterator[tuple[TraceEvent, str]]:
-        """Events, each with its text in the file."""
+        """Events, each with its original text."""
         for raw in self._events:
             event: TraceEvent = _VALUE.decode(raw)
             if isinstance(event, dict):

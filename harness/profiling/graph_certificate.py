@@ -25,8 +25,8 @@ _NUM_NAMES = 3  # of kernels, in a reason
 
 
 def parse_claims(texts: Sequence[str]) -> dict[str, str]:
-    """Modes by part from `PART=MODE`. verify: the target's forward; drafter: all its passes; first, later: where ranges
-    tell them apart. ValueError for others, and for a part that is named twice."""
+    """Modes by part from `PART=MODE`. verify: the target's forward; drafter: all its passes; first, later: if ranges
+    distinguish them. ValueError for others, and for a part that is named twice."""
     claims: dict[str, str] = {}
     for text in texts:
         part, _, mode = text.partition("=")
@@ -34,7 +34,7 @@ def parse_claims(texts: Sequence[str]) -> dict[str, str]:
             allowed = f"PART=MODE, PART of {', '.join(CLAIMED)}, MODE of {', '.join(_MODES)}"
             raise ValueError(f"claim: {text!r} is not allowed; allowed: {allowed}")
         if part in claims:
-            raise ValueError(f"claim: {text!r} names {part} again; allowed: one mode a part")
+            raise ValueError(f"claim: {text!r} names {part} again; allowed: one mode per part")
         claims[part] = mode
     return claims
 
@@ -42,10 +42,12 @@ def parse_claims(texts: Sequence[str]) -> dict[str, str]:
 def graph_certificate(
     a: Attribution, rounds: Rounds, subject: Subject | None, claims: Mapping[str, str], refusal: str | None
 ) -> GraphCertificate:
-    """`claims`: modes by part, where no subject says its own. `refusal`: why nothing can be concluded by phase, if so.
+    """`claims`: modes by part, if no subject has its own. `refusal`: why figures by phase allow no conclusion, if they
+    do not.
 
-    full, one: every kernel of the part was launched by a graph, in every round. piecewise: some of the target, and of
-    each drafter pass, were, in every round. Neither is concluded from, nor against, what the trace does not show.
+    full, one: every kernel of the part was launched by a graph, in every round. piecewise: some of the target's
+    kernels, and some of each drafter pass, were, in every round. What the trace does not show counts neither for nor
+    against.
     """
     counts = launches_of(rounds.ops)
     claimed, num_drafts = (claims, math.inf) if subject is None else (subject.claimed_parts, subject.num_drafts)
@@ -88,8 +90,8 @@ def _verdict(
 
 
 def _of(kernels: pd.DataFrame, part: str, num_drafts: float) -> pd.DataFrame:
-    """Those of a part of the round. Where ranges tell all passes apart, a drafter is its passes, and not what it does
-    between them."""
+    """The phases of a part of the round. If ranges distinguish all passes, a drafter consists of its passes, without
+    the work between them."""
     if part in _PHASES:
         return kernels[kernels["phase"].isin(_PHASES[part])]
     drafting = kernels[kernels["phase"] == "draft"]
@@ -101,18 +103,18 @@ def _of(kernels: pd.DataFrame, part: str, num_drafts: float) -> pd.DataFrame:
 
 
 def _gaps(a: Attribution, rounds: Rounds) -> Iterator[str]:
-    """Kernels that may be of any part: a claim about all of a part's kernels cannot hold beside them."""
+    """Kernels that may belong to any part: a claim about all kernels of a part cannot hold with them."""
     loose = unplaced(a, rounds)
     loose = loose[(loose["kind"] == KERNEL) & ~_launched_between_steps(a, loose)]
     if len(loose):
         by_host = int((~loose["via_graph"]).sum())
-        yield f"{len(loose)} kernels of the rounds lie in no phase, {by_host} of them not launched by a graph"
+        yield f"{len(loose)} kernels in the rounds have no phase, {by_host} of them not launched by a graph"
     if rounds.num_lost:
-        yield f"{rounds.num_lost} launch calls of the rounds left no work in the trace"
+        yield f"{rounds.num_lost} launch calls in the rounds have no GPU work in the trace"
 
 
 def _launched_between_steps(a: Attribution, ops: pd.DataFrame) -> NDArray[np.bool_]:
-    """Those that the engine's thread launched outside the calls that make the forward passes, where these are known."""
+    """Kernels that the engine's thread launched outside the calls that make the forward passes, if these are known."""
     ends = [step.call_end for step in a.steps if step.call_end is not None]
     if len(ends) < len(a.steps):
         return np.zeros(len(ops), dtype=bool)
@@ -124,7 +126,7 @@ def _launched_between_steps(a: Attribution, ops: pd.DataFrame) -> NDArray[np.boo
 
 
 def _absent(kernels: pd.DataFrame, num_rounds: int, part: str, mode: str) -> Iterator[str]:
-    """What the claim that `part` ran as `mode` lacks; `kernels`: its own, of the analysed rounds."""
+    """Why the claim that `part` ran as `mode` fails; `kernels`: its own, in the analysed rounds."""
     missing = num_rounds - kernels["round"].nunique()
     if missing:
         yield f"{part} (claimed {mode}): no kernels of it in {missing} of {num_rounds} rounds"
@@ -137,7 +139,7 @@ def _absent(kernels: pd.DataFrame, num_rounds: int, part: str, mode: str) -> Ite
 
 
 def _eager_phases(kernels: pd.DataFrame, num_rounds: int, mode: str) -> Iterator[str]:
-    """One reason for each phase and draft step that has kernels which no graph launched."""
+    """One reason for each phase and draft step with kernels that no graph launched."""
     for (phase, draft), of_phase in kernels.groupby(["phase", "draft"], observed=True):
         eager = of_phase[~of_phase["via_graph"]]
         if eager.empty:

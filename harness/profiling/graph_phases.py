@@ -1,9 +1,9 @@
-"""Phases inside one graph launch: by the counts made at its capture, or by the ranges its nodes were made under.
+"""Phases inside one graph launch: by the counts made at its capture, or by the ranges in which its nodes were created.
 
-A replay is one call, so launch times cannot separate its phases. Our captures are linear: the k-th operation of
-a replay is the k-th captured node (node_map.py). A replay whose number of operations differs from the count is not
-split. Graphs of other engines, captured while the trace ran, are split by the range that was open when each node was
-made, following `originalGraphNodeId` back to the captured node.
+A replay is one call, so launch times cannot separate its phases. Our captures are linear: the k-th operation of a
+replay is the k-th captured node (node_map.py). A replay whose number of operations differs from the count is not split.
+Graphs of other engines that were captured while the trace ran are split by the range that was open when each node was
+created, following `originalGraphNodeId` back to the captured node.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NodeMaps:
         return any(item.segment == segment for item in self._maps)
 
     def split(self, segment: str, num_ops: int) -> list[Part] | None:
-        """The part of each operation of one replay, in capture order; None where the counts do not say."""
+        """The part of each operation of one replay, in capture order; None if the counts do not determine it."""
         fitting = [m for m in self._maps if m.segment == segment and m.total == num_ops]
         splits = {m.parts for m in fitting}
         if len(splits) > 1:
@@ -51,7 +51,7 @@ class NodeMaps:
         return None
 
     def _captured_size(self, maps: Sequence[NodeMap]) -> int | None:
-        """The capture that a batch of the subject's size runs on: the smallest that holds it."""
+        """The capture that a batch of the subject's size uses: the smallest that fits it."""
         if self._batch_size is None:
             return None
         return min((m.batch_size for m in maps if m.batch_size >= self._batch_size), default=None)
@@ -61,7 +61,7 @@ class NodeMaps:
 
 
 def roots_of(nodes: pd.DataFrame) -> Mapping[int, int]:
-    """From each graph node to the captured node that it is a clone of (a clone of a clone, ...)."""
+    """Maps each graph node to the captured node that it is a clone of (a clone of a clone, ...)."""
     origin = dict(zip(nodes["node"].tolist(), nodes["orig"].tolist(), strict=True))
     roots = {}
     for node in origin:
@@ -74,10 +74,8 @@ def roots_of(nodes: pd.DataFrame) -> Mapping[int, int]:
 
 
 def orders(nodes: NDArray[np.int64], starts: NDArray[np.int64], roots: Mapping[int, int]) -> list[NDArray[np.int64]]:
-    """Positions of one replay's operations in the orders that the trace offers, the surest first.
-
-    By captured node, where the trace names it for every operation; by time, and by node at the same time.
-    """
+    """Positions of one replay's operations in the possible orders, most reliable first: by captured node, if the trace
+    has it for every operation; then by time, and by node at equal times."""
     by_time = np.lexsort([nodes, starts])
     root = [roots.get(node, -1) for node in nodes.tolist()]
     if -1 in root or len(set(root)) < len(root):
@@ -88,10 +86,8 @@ def orders(nodes: NDArray[np.int64], starts: NDArray[np.int64], roots: Mapping[i
 def parts_by_creation(
     nodes: pd.DataFrame, roots: Mapping[int, int], spans: Mapping[int, Sequence[Span]]
 ) -> dict[int, Part]:
-    """The phase of each node by the range that was open on its thread when the captured node was made.
-
-    `spans`: phase spans in time order, by thread. Nodes made outside any are left out.
-    """
+    """The phase of each node, from the range that was open on its thread when the captured node was created. `spans`:
+    phase spans in time order, by thread. Nodes created outside any are left out."""
     made = nodes[nodes["node"].isin(set(roots.values()))].drop_duplicates("node")
     found: dict[int, Part] = {}
     for tid, captured in made.groupby("tid"):

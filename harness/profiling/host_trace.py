@@ -1,7 +1,7 @@
-"""From a torch trace of a program without a GPU to a Profile: what the host did in each range, and nothing of launches.
+"""From a torch trace of a program without a GPU to a Profile: the host's work in each range, without launches.
 
-Calls of attention operators are counted beside the ranges: a pass of a drafter has as many as the drafter has layers,
-however its ranges were made.
+Calls of attention operators are counted per range: a drafter pass has as many as the drafter has layers, regardless of
+how its ranges were made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HOST_ONLY = "host only"  # verdict on the evidence
 def analyse_host_trace(
     path: Path, *, rules: PhaseRules, subject: Subject | None = None, notes: Sequence[str] = ()
 ) -> Profile:
-    """ValueError for a file that is not such a trace, and for one whose ranges say nothing of rounds."""
+    """ValueError for a file that is not such a trace, and for one whose ranges do not show rounds."""
     given = Source(kind=KINETO, file=path.name, sha256=sha256_file(path), num_bytes=path.stat().st_size)
     matcher, trace = rules.matcher(), open_host(path, given)
     with closing(trace.connection):
@@ -40,7 +40,9 @@ def analyse_host_trace(
         spans = matched(process.ranges(), matcher)
         if not spans:
             seen = ", ".join(repr(name) for name, _ in trace.range_names().most_common(8))
-            raise ValueError(f"trace: no rule knows a range name in {given.file} (most frequent: {seen}); give --rules")
+            raise ValueError(
+                f"trace: no rule matches a range name in {given.file} (most frequent: {seen}); give --rules"
+            )
         a = attribute(process, spans, (), None)
         rounds = _rounds(a)
         bars, number = timeline(a, rounds, ())
@@ -90,7 +92,7 @@ def analyse_host_trace(
 
 
 def _rounds(a: Attribution) -> Rounds:
-    """Decode rounds, or all steps where there are none."""
+    """Decode rounds, or all steps if there are none."""
     decode = [step for step in a.steps if step.kind == "decode"]
     chosen = [step for step in decode or a.steps if step.is_whole] or decode or list(a.steps)
     notes = () if decode else ("no decode round in the trace: figures are those of steps with prompt rows",)
@@ -99,7 +101,7 @@ def _rounds(a: Attribution) -> Rounds:
 
 
 def _attention(connection: sqlite3.Connection, matcher: Matcher) -> list[tuple[int, int]]:
-    """Times of attention operators, those that another one calls left out."""
+    """Times of attention operators, except those called by another one."""
     found: list[tuple[int, int]] = []
     for name, t0, t1 in connection.execute("SELECT name, t0, t1 FROM cpu_op ORDER BY t0, t1 DESC"):
         if matcher.is_attention(name) and (not found or t0 >= found[-1][1]):

@@ -1,4 +1,4 @@
-"""Why the GPU idles: the gaps between operations, classified by the operation after each gap.
+"""Why the GPU is idle: the gaps between operations, classified by the operation after each gap.
 
 host-late: its launch call began after the gap did. back-to-back: under 2 us, the hardware's turn-around time.
 launch-latency-or-dependency: it was launched in time and still began late.
@@ -81,8 +81,8 @@ def _named(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 def _windows(ops: pd.DataFrame, rounds: Rounds) -> list[tuple[int, int]]:
-    """Each followed round on the device: from its first operation to the first one of the next round; to its own last
-    end where no analysed round follows it."""
+    """Each followed round on the device: from its first operation to the first one of the next round, or to its own
+    last end if no analysed round follows it."""
     by_round, analysed = ops.groupby("round"), {s.index for s in rounds.steps}
     first, last = by_round["t0"].min().to_dict(), by_round["t1"].max().to_dict()
     return [
@@ -93,8 +93,10 @@ def _windows(ops: pd.DataFrame, rounds: Rounds) -> list[tuple[int, int]]:
 
 
 def _verify_to_draft(ops: pd.DataFrame) -> list[tuple[int, int]]:
-    """(end of verify's last operation, start of the drafter's first) of each round that has both. Drafts that began
-    before verification did are those it verifies: SGLang's step drafts first."""
+    """(end of verify's last operation, start of the drafter's first) of each round that has both.
+
+    Drafts that began before verification are the ones it verifies: SGLang's step drafts first.
+    """
     verify = ops[ops["phase"] == "verify"].groupby("round")
     drafts = ops[ops["phase"] == "draft"]
     behind = drafts[drafts["t0"] >= drafts["round"].map(verify["t0"].min())]

@@ -49,8 +49,8 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChildReport:
-    """`engine.json`: the subject, the rounds as the engine and the host's clock saw them, and the beginning of a run
-    record (prepare.initial_record)."""
+    """`engine.json`: the subject, the rounds as seen by the engine and the host's clock, and the start of a run record
+    (prepare.initial_record)."""
 
     subject: Subject
     rounds: SteadyRounds
@@ -67,7 +67,7 @@ class ChildReport:
 
 
 def subject_of(arm: ResolvedArm, traced: Traced) -> Subject:
-    """Without the profiler's command, which the traced process does not know."""
+    """The subject without the profiler's command, which the traced process does not know."""
     return Subject(
         arm=arm.config.label,
         strategy=arm.config.strategy,
@@ -87,7 +87,7 @@ def write_error(folder: Path, error: Exception) -> None:
 
 
 def read_error(folder: Path) -> Exception | None:
-    """What the process failed with, if it said so: ValueError for what the user can mend."""
+    """The error of the process, if it wrote one: ValueError for what the user can fix."""
     path = folder / ERROR
     if not path.is_file():
         return None

@@ -31,7 +31,7 @@ _MISSING = {
 
 
 def open_kineto(path: Path, given: Source) -> Trace:
-    """`given`: what is known about the file. ValueError if it is not a Kineto trace, is cut short, or lacks what an
+    """`given`: what is known about the file. ValueError if it is not a Kineto trace, is truncated, or lacks what an
     analysis needs."""
     connection = open_tables(None)
     trace = ChromeTrace(path, given.file)
@@ -47,7 +47,7 @@ def open_kineto(path: Path, given: Source) -> Trace:
 
 
 def open_host(path: Path, given: Source) -> Trace:
-    """A trace of a program that has no GPU: its ranges, and the operators of torch in the table `cpu_op`. ValueError as
+    """A trace of a program that has no GPU: its ranges, and torch's operators in the table `cpu_op`. ValueError as
     above."""
     connection = open_tables(None)
     connection.execute("CREATE TEMP TABLE cpu_op(name TEXT NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL)")
@@ -103,7 +103,7 @@ def _fill(connection: sqlite3.Connection, trace: ChromeTrace, file: str) -> None
 
 
 def _named_times(event: TraceEvent, file: str) -> tuple[str, int, int]:
-    """Name, begin and end of an event; ValueError for one that says neither."""
+    """Name, start and end of an event; ValueError if one is missing."""
     name = event.get("name")
     try:
         t0, duration = us_to_ns(event["ts"]), us_to_ns(event.get("dur", 0))
@@ -127,7 +127,7 @@ def _correlation(event: TraceEvent) -> int | None:
 
 
 def _positive(value: Json) -> int | None:
-    """None for anything that sqlite cannot hold as a number above 0."""
+    """None for anything that sqlite cannot store as a number above 0."""
     return value if type(value) is int and 0 < value < 1 << 63 else None
 
 

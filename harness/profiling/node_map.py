@@ -1,6 +1,6 @@
-"""`nodes.json`: how many GPU operations of a captured graph belong to each phase, in the order of capture.
+"""`nodes.json`: how many GPU operations of a captured graph belong to each phase, in capture order.
 
-One call launches a graph, so launches cannot tell its operations apart. The engine's captures are linear: the k-th
+One call launches a graph, so launches cannot distinguish its operations. The engine's captures are linear: the k-th
 operation of a replay is the k-th captured node.
 """
 

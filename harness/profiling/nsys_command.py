@@ -14,7 +14,7 @@ _LINES_SHOWN = 12
 
 
 def find_nsys() -> str | None:
-    """The nsys on the PATH; None where there is none. ValueError for one that is too old or names no version."""
+    """The nsys on the PATH; None if there is none. ValueError for one that is too old or reports no version."""
     path = shutil.which("nsys")
     if path is not None:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
@@ -23,7 +23,8 @@ def find_nsys() -> str | None:
 
 
 def parse_version(text: str) -> str:
-    """From the output of `nsys --version`; ValueError where it cannot be read, or is older than MIN_VERSION."""
+    """The version from the output of `nsys --version`; ValueError if it cannot be read, or is older than
+    MIN_VERSION."""
     version = _VERSION.search(text)
     if version is None:
         raise ValueError(f"tool: nsys --version said {' '.join(text.split())!r}, which names no version; reinstall it")
@@ -34,9 +35,9 @@ def parse_version(text: str) -> str:
 
 
 def nsys_argv(nsys: str, output: Path | str, program: Sequence[str]) -> list[str]:
-    """The whole command. `output`: the report's path without its ending.
+    """The whole command. `output`: the report's path without its suffix.
 
-    Only the capture range is traced, every node of a graph is a row, and the CPU is not sampled. The program goes on
+    Only the capture range is traced, every node of a graph is a row, and the CPU is not sampled. The program continues
     after the range (stop, not stop-shutdown), so that it ends by itself and nsys returns its exit code.
     """
     return [
@@ -56,7 +57,7 @@ def nsys_argv(nsys: str, output: Path | str, program: Sequence[str]) -> list[str
 
 
 def exported(output: Path, log: str) -> Path:
-    """The sqlite file that nsys wrote beside its report. RuntimeError says what is there instead, and what to do."""
+    """The sqlite file that nsys wrote next to its report. RuntimeError says what is there instead, and what to do."""
     sqlite = output.with_name(output.name + ".sqlite")
     if sqlite.is_file():
         return sqlite
@@ -74,6 +75,6 @@ def exported(output: Path, log: str) -> Path:
 
 
 def tail(log: str) -> str:
-    """The last lines of what a program said."""
+    """The last lines of a program's output."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return " | ".join(lines[-_LINES_SHOWN:]) or "(nothing)"

@@ -32,7 +32,7 @@ _MISSING = {
 
 
 def export_report(report: Path, directory: Path) -> Path:
-    """`nsys export` of a .nsys-rep file into `directory`. ValueError where nsys is missing or fails."""
+    """`nsys export` of a .nsys-rep file into `directory`. ValueError if nsys is missing or fails."""
     nsys = shutil.which("nsys")
     command = ["export", "--type", "sqlite", "--lazy=false", "--force-overwrite=true"]
     if nsys is None:
@@ -51,7 +51,7 @@ def export_report(report: Path, directory: Path) -> Path:
 def open_nsys(path: Path, given: Source) -> Trace:
     """An nsys sqlite export: of the file that `given` describes, or that file.
 
-    ValueError for a database that is not an export, is cut short, has another schema or lacks what an analysis needs.
+    ValueError for a database that is not an export, is truncated, has another schema or lacks what an analysis needs.
     """
     file = given.file
     try:
@@ -90,7 +90,7 @@ def _tables(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def _pairs(connection: sqlite3.Connection, tables: Mapping[str, str], table: str) -> dict[str, str]:
-    """A table of names and values; of a name that is there twice, the first value."""
+    """A table of names and values; if a name occurs twice, the first value."""
     if table not in tables:
         return {}
     rows = connection.execute(f"SELECT name, value FROM {tables[table]} ORDER BY rowid DESC")
@@ -150,7 +150,7 @@ def _command(captured: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _devices(connection: sqlite3.Connection, tables: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the GPUs that worked, or of all where the export does not number them."""
+    """Names of the GPUs that did work, or of all if the export does not number them."""
     if "TARGET_INFO_GPU" not in tables:
         return ()
     columns = _columns(connection, tables["TARGET_INFO_GPU"])
@@ -164,7 +164,7 @@ _DROPPED = re.compile(r"drop|lost|overflow|incomplete|not (all|be)\b.*\bcollecte
 
 
 def _diagnostics(connection: sqlite3.Connection, tables: Mapping[str, str]) -> tuple[str, ...]:
-    """What nsys says about data it dropped."""
+    """What nsys reports about dropped data."""
     if "DIAGNOSTIC_EVENT" not in tables:
         return ()
     rows = connection.execute(f"SELECT DISTINCT text FROM {tables['DIAGNOSTIC_EVENT']} ORDER BY text")

@@ -38,8 +38,8 @@ class Launches:
 
 
 def launches_of(ops: pd.DataFrame) -> Launches:
-    """Of some operations. A graph replay counts where its first operation is; a call counts once however many kernels
-    it left. A replay that was not traced by node has time, but no number of kernels."""
+    """The figures of some operations. A graph replay counts where its first operation is; a call counts once however
+    many kernels it launched. A replay that was not traced by node has a time, but no number of kernels."""
     kernel, graph = ops["kind"] == KERNEL, ops["via_graph"]
     timed = kernel | (ops["kind"] == GRAPH)
     return Launches(
@@ -53,7 +53,7 @@ def launches_of(ops: pd.DataFrame) -> Launches:
 
 
 def phase_figures(a: Attribution, rounds: Rounds, matcher: Matcher) -> tuple[PhaseFigures, ...]:
-    """One row for each phase with GPU work or ranges of its own, in the order of a round."""
+    """One row for each phase with GPU work or its own ranges, in the order of a round."""
     host = host_times(a, rounds)
     groups = dict(iter(rounds.ops.groupby(["phase", "draft"], observed=True)))
     total_ns = int(rounds.ops["own_ns"].sum())
@@ -85,14 +85,14 @@ def _figures(
 
 
 def draft_step(number: int) -> int | None:
-    """As a record has it."""
+    """As stored in a record."""
     return None if number < 0 else number
 
 
 @dataclass(slots=True)
 class HostTime:
-    """Of the ranges of one phase: their time without that of the phases inside them, and their number, where a range in
-    another of the same phase counts with that."""
+    """For the ranges of one phase: their time without nested phases, and their number; a range nested in another of the
+    same phase is not counted separately."""
 
     ns: int = 0
     ranges: int = 0
@@ -118,7 +118,7 @@ def host_times(a: Attribution, rounds: Rounds) -> dict[Key, HostTime]:
 
 
 def kernel_figures(rounds: Rounds, matcher: Matcher) -> tuple[KernelFigures, ...]:
-    """Kernels and copies by phase, the most time first; the first NUM_KERNELS, and all attention kernels."""
+    """Kernels and copies by phase, longest total time first; the first NUM_KERNELS, and all attention kernels."""
     groups = rounds.ops.groupby(["phase", "draft", "name"], observed=True)
     table = groups.agg(kind=("kind", "first"), calls=("ns", "size"), ns=("ns", "sum"), in_graph=("via_graph", "sum"))
     table = table.reset_index().sort_values(["ns", "name", "phase", "draft"], ascending=[False, True, True, True])

@@ -30,8 +30,8 @@ def write_profile(profile: Profile, directory: Path) -> Path:
 
 
 def read_profile(path: Path) -> Profile:
-    """From a file, or the folder that holds it. ValueError for a file that is not a profile of this version, or has
-    fields that are not known."""
+    """From a file, or the folder that contains it. ValueError for a file that is not a profile of this version, or has
+    unknown fields."""
     file = path / FILE if path.is_dir() else path
     raw = checked_schema(read_object(file), SCHEMA, file)
     profile = from_document(Profile, raw, str(file))

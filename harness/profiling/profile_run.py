@@ -39,8 +39,8 @@ TORCH_TRACE = "trace.json.gz"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tracing:
-    """twin: the same rounds are also run without a profiler. claims: modes by part, beside those that an arm makes
-    itself. ValueError for rounds that are too few to say anything."""
+    """twin: whether the same rounds also run without a profiler. claims: modes by part, in addition to those that an
+    arm makes itself. ValueError for too few rounds."""
 
     tool: str
     num_rounds: int
@@ -55,8 +55,8 @@ class Tracing:
             raise ValueError(f"rounds: {self.num_rounds} is not allowed; must be >= 3 (the first and last are edges)")
 
     def nsys(self, device: str, num_ranks: int = 1) -> str | None:
-        """Path of the nsys to use for runs on that device, None for torch.profiler, which several ranks take.
-        ValueError where it cannot be."""
+        """Path of the nsys to use for runs on that device; None for torch.profiler, which several ranks use. ValueError
+        if it cannot be used."""
         if num_ranks > 1:
             if self.tool == "nsys":
                 raise ValueError("tool: nsys is not allowed with several ranks; each traces itself: use --tool torch")
@@ -74,8 +74,8 @@ class Tracing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArmProfile:
-    """The result of one arm. `profile` is None without a GPU where the engine's own clock says more than a trace,
-    `slow_down` where no unprofiled rounds were run, `ranks` of one process."""
+    """The result of one arm. `profile` is None without a GPU if the engine's own clock is better than a trace,
+    `slow_down` if no unprofiled rounds were run, `ranks` for a single process."""
 
     report: ChildReport
     profile: Profile | None
@@ -84,12 +84,12 @@ class ArmProfile:
 
 
 def arm_folder(label: str) -> str:
-    """A folder name for any label: readable, and distinct for labels that differ only in odd characters."""
+    """A folder name for any label: readable, and distinct for labels that differ only in special characters."""
     return f"{slug(label, 'arm')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
 def printed_command(config: RunConfig, tool: str, num_rounds: int, folder: Path) -> list[str]:
-    """The whole command for a config of one arm, its job written out, to be run by hand."""
+    """The whole command for a config of one arm, with its job written to a file, to be run by hand."""
     trace = None if tool == "nsys" else folder / TORCH_TRACE
     program = _program(Job(config=config, tool=tool, num_rounds=num_rounds, folder=folder, trace=trace).to_json())
     return nsys_argv("nsys", folder / "trace", program) if tool == "nsys" else program
@@ -102,10 +102,10 @@ def _program(job: str, python: str = "python") -> list[str]:
 def profile_arm(
     config: RunConfig, tracing: Tracing, nsys: str | None, folder: Path, say: Callable[[str], None]
 ) -> ArmProfile:
-    """Profiles the config's only arm. `folder` is made and filled.
+    """Profiles the config's only arm. `folder` is created and filled.
 
-    Raises ValueError for what the user can mend before anything is profiled (the process said so), RuntimeError for
-    everything else that went wrong; the log is in the folder.
+    Raises ValueError, reported by the process, for what the user can fix before anything is profiled, and RuntimeError
+    for everything else that goes wrong; the log is in the folder.
     """
     label = config.arms[0].label
     with tempfile.TemporaryDirectory(prefix="specbench-profile-") as name:
@@ -134,7 +134,7 @@ def profile_arm(
 
 
 def _beside(report: ChildReport) -> SlowDown | None:
-    """By the rounds before the profiler in the same process, where there were any."""
+    """From the rounds before the profiler in the same process, if there were any."""
     if not report.rounds.unprofiled_ns:
         return None
     unprofiled_ns = float(median(report.rounds.unprofiled_ns))
@@ -144,7 +144,7 @@ def _beside(report: ChildReport) -> SlowDown | None:
 def _trace(
     config: RunConfig, num_rounds: int, nsys: str | None, folder: Path, scratch: Path
 ) -> tuple[Path, ChildReport]:
-    """Leaves the redacted trace in `folder`; returns it, and what its process says."""
+    """Writes the redacted trace into `folder`; returns it, and what its process reports."""
     from .redact import redact
 
     raw = None if nsys else scratch / TORCH_TRACE
@@ -162,8 +162,8 @@ def _trace(
 
 
 def _run(job: Job, nsys: str | None, scratch: Path) -> tuple[list[str], str]:
-    """Runs the job's process to its end. Returns the command as a reader may repeat it, and what the process said,
-    which `log.txt` keeps. Errors as `profile_arm` says."""
+    """Runs the job's process to its end. Returns the command as a reader may repeat it, and the process's output, which
+    `log.txt` keeps. Errors as in `profile_arm`."""
     job.folder.mkdir(parents=True)
     file, log = job.folder / "job.json", job.folder / "log.txt"
     file.write_text(job.to_json(), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""`ranks.json` beside the profile of rank 0: the same rounds as each rank saw them, from a trace of its own.
+"""`ranks.json` next to the profile of rank 0: the same rounds as seen by each rank, from its own trace.
 
-A rank that comes early to a sum waits in its kernel for the last one, so that the rank which spends the least time in
-sums is the one that the others wait for. All run one stream: nothing of a sum is hidden behind other work.
+A rank that reaches an all-reduce early waits in its kernel for the last one, so the rank that spends the least time in
+all-reduces is the one that the others wait for. All ranks use one stream, so no all-reduce is hidden behind other work.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _SUM = re.compile(r"all_?reduce|all_?gather", re.IGNORECASE)  # NCCL's kernels a
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFigures:
-    """Of a round, as in a `Profile`: `sums` and `sums_ns` are of kernels that sum or gather over all ranks. None: the
-    trace does not tell."""
+    """Figures of a round, as in a `Profile`: `sums` and `sums_ns` are for kernels that reduce or gather over all ranks.
+    None: the trace does not show it."""
 
     rank: int
     round_ns: float
@@ -35,7 +35,7 @@ class RankFigures:
 
     @property
     def own_ns(self) -> float:
-        """Work that waits for no other rank."""
+        """Work that does not wait for another rank."""
         return (self.gpu_busy_ns or 0.0) - self.sums_ns
 
 
@@ -82,7 +82,7 @@ def _figures(rank: int, profile: Profile) -> RankFigures:
 
 
 def rank_trace(path: Path, rank: int) -> Path:
-    """Where the trace of a rank is; that of rank 0 has the path itself."""
+    """The path of a rank's trace; rank 0's is the path itself."""
     return path if rank == 0 else path.with_name(f"rank{rank}-{path.name}")
 
 

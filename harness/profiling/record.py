@@ -22,7 +22,7 @@ LATE = "late"  # the kind of SyncFigures that `syncs_per_round` leaves out
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """Where the figures come from. `kind`: nsys or kineto. `tool`: name and version as the file says it, else None."""
+    """Where the figures come from. `kind`: nsys or kineto. `tool`: name and version from the file, else None."""
 
     kind: str
     file: str  # name without its folder
@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What was profiled, where specbench made the trace itself."""
+    """What was profiled, if specbench made the trace itself."""
 
     arm: str
     strategy: str
@@ -73,8 +73,8 @@ class PhaseFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostPhase:
-    """One phase (of one drafter pass) where there is no GPU, per round: `host_ns` of its ranges without those inside
-    them, number of `ranges`, and calls of attention operators."""
+    """One phase (of one drafter pass) without a GPU, per round: `host_ns` of its ranges without nested ones, number of
+    `ranges`, and calls of attention operators."""
 
     phase: str
     draft_step: int | None
@@ -97,10 +97,10 @@ class GraphCertificate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncFigures:
-    """One kind of wait of the host in one place. `site`: the Python line that waits, where the trace has the program's
-    stacks. `kind`: explicit, blocking-copy, pageable-copy (with the
-    synchronise call behind it: one read), free (of device or pinned memory, which waits for the whole device), or late
-    (for an older step than the newest; not in `syncs_per_round`)."""
+    """One kind of host wait in one place. `site`: the Python line that waits, if the trace has the program's stacks.
+    `kind`: explicit, blocking-copy, pageable-copy (with the synchronise call after it: one read), free (of device or
+    pinned memory, which waits for the whole device), or late (for an older step than the newest; not in
+    `syncs_per_round`)."""
 
     phase: str
     api: str
@@ -181,8 +181,8 @@ class SlowDown:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replays:
-    """The `first`-th graph that a round replays (from 1), `num` times on end. `gpu_busy_ns`, `kernels`, `attention`: of
-    one replay. `rounds`: share of the rounds that replay this same sequence of graphs."""
+    """The `first`-th graph that a round replays (from 1), `num` times in succession. `gpu_busy_ns`, `kernels`,
+    `attention`: of one replay. `rounds`: share of the rounds that replay this same sequence of graphs."""
 
     first: int
     num: int
@@ -194,8 +194,8 @@ class Replays:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundFigures:
-    """Figures of the analysed rounds, one a round: `launches` eager ones and those of graphs; `syncs` and `wait_ns`
-    without late waits, which `late_wait_ns` has."""
+    """Figures of the analysed rounds, one entry per round: `launches` (eager) and graph launches; `syncs` and `wait_ns`
+    without late waits, which are in `late_wait_ns`."""
 
     round_ns: tuple[float, ...]  # of those that another one follows
     gpu_busy_ns: tuple[float, ...]
@@ -208,7 +208,7 @@ class RoundFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """One analysed trace. Without a GPU there are `host_phases`, ranges in the timeline, and nothing of launches."""
+    """One analysed trace. Without a GPU there are `host_phases` and ranges in the timeline, but no launches."""
 
     source: Source
     subject: Subject | None
@@ -233,7 +233,7 @@ class Profile:
 
     @property
     def drafter(self) -> tuple[PhaseFigures, ...]:
-        """The passes, where ranges tell them all apart; else whatever drafts."""
+        """The drafter passes, if ranges distinguish them all; else every phase that drafts."""
         drafting = tuple(p for p in self.phases if p.phase == "draft")
         passes = tuple(p for p in drafting if p.draft_step is not None)
         is_one = self.subject is not None and self.subject.num_drafts == 1
@@ -241,7 +241,8 @@ class Profile:
 
     @property
     def is_slowed(self) -> bool:
-        """Too much for its host times and idle times to say anything of an unprofiled round."""
+        """Whether the slow-down is too large for host times and idle times to be representative of an unprofiled
+        round."""
         return self.slow_down is not None and self.slow_down.ratio > MAX_SLOW_DOWN
 
     @property
@@ -250,5 +251,5 @@ class Profile:
 
     @property
     def batch_size(self) -> int | None:
-        """None: not known, or not one."""
+        """None: unknown, or not the same in all rounds."""
         return self.subject.batch_size if self.subject else self.told_batch_size

@@ -40,9 +40,9 @@ _KINETO_KEPT = (
 
 
 def redact(path_in: Path, path_out: Path) -> None:
-    """Writes the redacted copy of an nsys sqlite export or a Kineto trace (gzipped where `path_out` ends in .gz).
+    """Writes the redacted copy of an nsys sqlite export or a Kineto trace (gzipped if `path_out` ends in .gz).
 
-    ValueError for other files, .nsys-rep reports among them: those are exported first.
+    ValueError for other files, including .nsys-rep reports, which must be exported first.
     """
     kind = trace_kind(path_in)
     if kind == NSYS:
@@ -105,8 +105,8 @@ def _clean(copy: sqlite3.Connection) -> None:
 
 
 def _identities(copy: sqlite3.Connection, columns: Mapping[str, list[str]]) -> tuple[str, ...]:
-    """Names of machines, from the rows that call themselves so, and values of secret variables: they go wherever else
-    they are."""
+    """Machine names, from the rows that are labelled so, and values of secret variables: they are removed wherever else
+    they occur."""
     found: list[str] = []
     environments: list[str] = []
     if "StringIds" in columns:  # the environment as the process has it
@@ -122,15 +122,15 @@ def _identities(copy: sqlite3.Connection, columns: Mapping[str, list[str]]) -> t
 
 
 def _drop_strings(copy: sqlite3.Connection, columns: Mapping[str, list[str]]) -> None:
-    """Strings that no row names any more: the environment of the process is one of them, whole."""
+    """Removes strings that no row refers to any more; one of them is the whole environment of the process."""
     named = [(t, c) for t, names in columns.items() if t != "StringIds" for c in names if _STRING_ID.search(c)]
     ids = " UNION ".join(f'SELECT "{c}" FROM "{t}" WHERE typeof("{c}") = \'integer\'' for t, c in named)
     copy.execute(f"DELETE FROM StringIds{f' WHERE id NOT IN ({ids})' if named else ''}")
 
 
 def _clean_pairs(copy: sqlite3.Connection, table: str) -> None:
-    """Rows of names and values: those of the environment go, those that identify lose their value, those of a command
-    line are masked."""
+    """Rows of names and values: rows of the environment are removed, identifying rows lose their value, command lines
+    are masked."""
     rows = copy.execute(f'SELECT rowid, name, value FROM "{table}" ORDER BY rowid').fetchall()
     arguments = [(row, value) for row, name, value in rows if re.search(r":ARGUMENT_\d+$", str(name))]
     shown = [*zip(masked(tuple(str(value) for _, value in arguments)), (row for row, _ in arguments), strict=True)]
@@ -154,7 +154,7 @@ def _copy_kineto(path: Path, target: Path, packed: bool) -> None:
 
 
 def _lines(trace: ChromeTrace, hosts: tuple[str, ...]) -> Iterator[str]:
-    """Events as they are in the file, without what identifies."""
+    """Events as they are in the file, without identifying data."""
     for number, (event, text) in enumerate(trace.with_text()):
         args = event.get("args")
         if isinstance(args, dict) and (shown := _without_private(args)) != args:
@@ -163,7 +163,7 @@ def _lines(trace: ChromeTrace, hosts: tuple[str, ...]) -> Iterator[str]:
 
 
 def _without_private(args: Mapping[str, Json]) -> dict[str, Json]:
-    """Values that identify, or that are called secret, masked; those of command lines as `masked` has them."""
+    """Masks identifying values and values named as secrets; command lines as `masked` does."""
     shown: dict[str, Json] = {}
     for key, value in args.items():
         is_private = _IDENTITY.search(key) or _ENVIRONMENT.search(key) or is_secret_name(key)

@@ -1,4 +1,4 @@
-"""The graphs that a round replays, in their order: what can be said of launches where no range names a phase."""
+"""The graphs that a round replays, in order: what launches show if no range names a phase."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _One = tuple[int, int, int]  # of a replay: its first node (-1: not recorded), k
 
 
 def replays(a: Attribution, rounds: Rounds, matcher: Matcher) -> tuple[Replays, ...]:
-    """Of the rounds that replay what most rounds do; neighbours that replay the same graph are one row."""
+    """The replays of the rounds with the most common sequence; neighbours that replay the same graph are one row."""
     ops = rounds.ops[rounds.ops["via_graph"] & (rounds.ops["kind"] != GRAPH)]
     if ops.empty:
         return ()

@@ -1,4 +1,4 @@
-"""Figures of each round by itself: what intervals are made from."""
+"""Figures of each single round, from which intervals are made."""
 
 from __future__ import annotations
 

@@ -20,9 +20,8 @@ _LAUNCH = re.compile(r"cu(da)?(GraphLaunch|Launch\w*Kernel)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """`steps`: the analysed ones, in time order; `ops`: the operations of these, those in no phase as phase `other`.
-    `num_lost`: launch calls in them that left no work in the trace. `notes`: what a reader must know about the choice.
-    """
+    """`steps`: the analysed ones, in time order; `ops`: their operations, with phase `other` if they have none.
+    `num_lost`: launch calls in them without GPU work in the trace. `notes`: remarks about the choice."""
 
     steps: tuple[Step, ...]
     ops: pd.DataFrame
@@ -36,7 +35,7 @@ class Rounds:
 
     @property
     def followed(self) -> tuple[Step, ...]:
-        """Those directly followed by another analysed one: only their length is known. All, if there are none."""
+        """The rounds directly followed by another analysed one, whose length is known. All, if there are none."""
         indices = {s.index for s in self.steps}
         return tuple(s for s in self.steps if s.index + 1 in indices) or self.steps
 
@@ -46,18 +45,18 @@ class Rounds:
 
     @property
     def batch_size(self) -> int | None:
-        """As the trace tells it; None also where rounds differ."""
+        """From the trace; None also if rounds differ."""
         sizes = {s.batch_size for s in self.steps}
         return sizes.pop() if len(sizes) == 1 else None
 
     def median_round(self) -> Step:
-        """The followed round whose length is nearest to the median; the earliest of these."""
+        """The followed round whose length is closest to the median; the earliest of these."""
         median = self.length_ns()
         return min(self.followed, key=lambda s: (abs(s.length_ns - median), s.index))
 
 
 def choose_rounds(a: Attribution, calls: Sequence[ApiCall], file: str) -> Rounds:
-    """`calls`: of the engine's thread. ValueError where no step did work on the GPU."""
+    """`calls`: of the engine's thread. ValueError if no step did work on the GPU."""
     busy = set(a.ops["round"].unique().tolist())
     worked = [s for s in a.steps if s.index in busy]
     if not worked:
@@ -78,7 +77,7 @@ def choose_rounds(a: Attribution, calls: Sequence[ApiCall], file: str) -> Rounds
     num_lost = sum(lost[s.index] for s in whole)
     if num_lost:
         notes.append(
-            f"{num_lost} launch calls in the rounds left no work in the trace (empty graphs, or dropped records)"
+            f"{num_lost} launch calls in the rounds have no GPU work in the trace (empty graphs, or dropped records)"
         )
     if len(whole) < len(chosen):
         notes.append(f"{len(chosen) - len(whole)} steps at the edges of the capture left out as incomplete")
@@ -93,10 +92,9 @@ def choose_rounds(a: Attribution, calls: Sequence[ApiCall], file: str) -> Rounds
 
 
 def unplaced(a: Attribution, rounds: Rounds) -> pd.DataFrame:
-    """Operations of the analysed rounds in no phase, and those of no round between the first and the last of them.
-
-    Between by the time of launch; where that is unknown, by the GPU's, which may lag behind the host by whole rounds.
-    """
+    """Operations of the analysed rounds without a phase, and operations outside rounds between the first and the last
+    of them. The position is the time of launch; if that is unknown, the GPU's time, which may lag behind the host by
+    whole rounds."""
     ops, held = a.ops, rounds.ops
     launched = np.append(a.launches["t0"], 0)[ops["launch"]]
     in_launches = (launched >= rounds.steps[0].t0) & (launched <= rounds.steps[-1].end)
@@ -106,7 +104,7 @@ def unplaced(a: Attribution, rounds: Rounds) -> pd.DataFrame:
 
 
 def _without_cut_edges(steps: list[Step], lost: Counter[int], cut: set[int]) -> list[Step]:
-    """Without a first or last step that lacks work which the other steps have."""
+    """Drops a first or last step that lacks work which the other steps have."""
     if len(steps) < 2:
         return steps
     usual = min(lost[s.index] for s in steps)

@@ -1,4 +1,4 @@
-"""What each range of a trace means: globs over range names, from a user's file first, then rules.toml."""
+"""The meaning of each range of a trace: globs over range names, first from a user's file, then from rules.toml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEP_KINDS = ("any", "decode", "mixed")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a range is whose name fits `pattern`; the fields are explained at the head of rules.toml."""
+    """The meaning of a range whose name matches `pattern`; the fields are explained at the head of rules.toml."""
 
     pattern: str
     step: str | None = None
@@ -37,13 +37,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if value is not None and value not in allowed:
                 raise ValueError(f"{name} {value!r} of {self.pattern!r}; allowed: {', '.join(allowed)}")
         if not (self.step or self.phase or self.segment):
-            raise ValueError(f"{self.pattern!r} says nothing; give one of step, phase, segment")
+            raise ValueError(f"{self.pattern!r} has no meaning; give one of step, phase, segment")
         if self.phase != "draft" and (self.draft_step is not None or self.counts_from is not None):
             raise ValueError(f"{self.pattern!r} numbers passes of phase {self.phase!r}; allowed: draft")
 
 
 class PhaseRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"rules": "rule"}):
-    """Rules in their order, and globs (case does not count) of attention kernels."""
+    """Rules in order, and case-insensitive globs of attention kernels."""
 
     rules: tuple[Rule, ...] = ()
     attention: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class PhaseRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return _parse(SHIPPED)
 
     def with_file(self, path: Path | None) -> PhaseRules:
-        """These rules with those of a user's file, if any, ahead of them. ValueError says what is wrong in it."""
+        """These rules preceded by those of a user's file, if any. ValueError says what is wrong in it."""
         if path is None:
             return self
         users = _parse(path)
@@ -64,7 +64,7 @@ class PhaseRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Matcher:
-    """Finds the rule of a name; remembers names, of which a trace repeats few."""
+    """Finds the rule of a name; caches names, since a trace repeats a few of them."""
 
     def __init__(self, rules: PhaseRules):
         self._rules = [(re.compile(translate(rule.pattern)), rule) for rule in rules.rules]

@@ -101,7 +101,7 @@ def steps_of(spans: Sequence[Span], file: str) -> list[Step]:
 
 
 def _first_in(told: Sequence[tuple[int, int]], t0: int, t1: int) -> int | None:
-    """The first value from t0 on and before t1; `told`: times and values, in time order."""
+    """The first value at or after t0 and before t1; `told`: times and values, in time order."""
     first = bisect_left(told, (t0, 0))
     return told[first][1] if first < len(told) and told[first][0] < t1 else None
 
@@ -112,7 +112,7 @@ def _is_open(mark: Span) -> bool:
 
 
 def _end_after(mark: Span, spans: Sequence[Span]) -> int:
-    """The end of the host's work right after the last step. A step that was cut off has phases but no range."""
+    """The end of the host's work right after the last step. A step that was truncated has phases but no range."""
     end = mark.t1
     for span in spans:
         if span.t0 < mark.t1:
@@ -148,9 +148,10 @@ def _outermost(spans: Sequence[Span]) -> list[Span]:
 
 
 def innermost(spans: Sequence[Span], t0s: Sequence[int], t1s: Sequence[int]) -> list[int]:
-    """For each interval the index of the latest begun span (of `spans`, in time order) that holds it whole, or -1.
+    """For each interval, the index of the last started span (of `spans`, in time order) that contains it entirely, or
+    -1. One sweep over both.
 
-    One sweep over both. Spans of one thread nest, but need not: start/end ranges may overlap.
+    Spans of one thread usually nest, but need not: start/end ranges may overlap.
     """
     found = [-1] * len(t0s)
     begins, ends = [span.t0 for span in spans], [span.t1 for span in spans]

@@ -19,7 +19,7 @@ MAX_BARS = 20_000  # a round has hundreds or a few thousand
 
 def timeline(a: Attribution, rounds: Rounds, waits: Sequence[Wait]) -> tuple[tuple[Bar, ...], int]:
     """(bars in the order of rows and times, number of the round). GPU rows show what this round launched, which may run
-    while the host is in a later one."""
+    while the host is already in a later round."""
     step = rounds.median_round()
     ops = rounds.ops[rounds.ops["round"] == step.index]
     bars = [*_host(a, ops, step.index), *_waits(waits, step.index), *_gpu(ops)]
@@ -28,7 +28,8 @@ def timeline(a: Attribution, rounds: Rounds, waits: Sequence[Wait]) -> tuple[tup
 
 
 def _host(a: Attribution, ops: pd.DataFrame, index: int) -> Iterator[Bar]:
-    """Ranges of the round. That of a segment is shown under its phase; the host's own where it launches several."""
+    """Ranges of the round. A segment's range is shown under its phase, or as the host's own if it launches several
+    phases."""
     for number in np.flatnonzero(a.span_round == index).tolist():
         span = a.spans[number]
         inside = ops["phase"][ops["span"] == number].unique().tolist()

@@ -29,7 +29,7 @@ KERNEL, MEMCPY, GRAPH = "kernel", "memcpy", "graph"  # graph: a replay that was 
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """A call of the CUDA runtime or driver; `name` without its version suffix."""
+    """A call of the CUDA runtime or driver; `name` has no version suffix."""
 
     id: int
     name: str
@@ -40,7 +40,7 @@ class ApiCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """An open trace. `notes`: what the file itself says about its gaps."""
+    """An open trace. `notes`: what the file itself says about missing data."""
 
     connection: sqlite3.Connection
     source: Source
@@ -69,7 +69,7 @@ class ProcessTrace:
         self.file = file
 
     def _frame(self, sql: str, **types: str) -> pd.DataFrame:
-        """Columns are int64 where `types` does not say otherwise."""
+        """Columns are int64 unless `types` says otherwise."""
         frame = pd.read_sql_query(sql, self._connection, params=(self.pid,))
         return frame.astype({name: types.get(name, "int64") for name in frame})
 
@@ -101,11 +101,11 @@ class ProcessTrace:
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
-        """Graph nodes as they were made: node, orig, t0, tid."""
+        """Graph nodes as they were created: node, orig, t0, tid."""
         return self._frame("SELECT node, COALESCE(orig, -1) AS orig, t0, tid FROM node WHERE pid = ? ORDER BY node, t0")
 
     def calls(self, tid: int) -> list[ApiCall]:
-        """All calls of one thread in time order, those made by another call left out."""
+        """All calls of one thread in time order, except those made by another call."""
         rows = self._connection.execute(
             "SELECT a.rowid, a.name, a.t0, a.t1, COALESCE(s.site, '') FROM api a"
             " LEFT JOIN call_site s ON s.id = a.rowid WHERE a.pid = ? AND a.tid = ? ORDER BY a.t0, a.t1 DESC",
@@ -120,7 +120,7 @@ class ProcessTrace:
 
 
 def trace_kind(path: Path) -> str | None:
-    """By the file's first bytes: NSYS (sqlite) or KINETO (JSON, plain or gzipped); None for anything else."""
+    """From the file's first bytes: NSYS (sqlite) or KINETO (JSON, plain or gzipped); None for anything else."""
     with open_file(path, ANY_SIZE) as stream:
         head = stream.read(256)
     if head.startswith(b"SQLite format 3\x00"):
@@ -129,8 +129,8 @@ def trace_kind(path: Path) -> str | None:
 
 
 def open_tables(path: Path | None) -> sqlite3.Connection:
-    """A connection with the empty tables of trace_tables.sql: over the file at `path`, which is only ever read, or over
-    nothing."""
+    """A connection with the empty tables of trace_tables.sql: over the file at `path`, which is never written to, or
+    over nothing."""
     connection = (
         sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True) if path else sqlite3.connect(":memory:")
     )
@@ -140,10 +140,11 @@ def open_tables(path: Path | None) -> sqlite3.Connection:
 
 
 def finish_tables(connection: sqlite3.Connection, file: str, missing: Mapping[str, str]) -> tuple[str, ...]:
-    """Joins operations to calls. Some tools give replayed nodes no correlation: those go to the replay last called
-    before they began. Returns a note where that was done.
+    """Joins operations to calls. Some tools give replayed nodes no correlation; these are assigned to the replay called
+    last before they began.
 
-    ValueError where a table that an analysis needs is empty; `missing`: tables, and what to say of `file` then.
+    Returns a note if that was done. ValueError if a table that an analysis needs is empty; `missing`: tables, and the
+    advice about `file` then.
     """
     for table, advice in missing.items():
         if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is None:
@@ -152,7 +153,7 @@ def finish_tables(connection: sqlite3.Connection, file: str, missing: Mapping[st
         if connection.execute(
             f"SELECT 1 FROM {table} WHERE MIN(t0, t1) <= {-MAX_NS} OR MAX(t0, t1) >= {MAX_NS} LIMIT 1"
         ).fetchone():
-            raise ValueError(f"trace: {file} holds times beyond {MAX_NS} ns, which no clock says; export it again")
+            raise ValueError(f"trace: {file} has times beyond {MAX_NS} ns, which are impossible; export it again")
     connection.executescript(_sql("trace_joins.sql"))
     guessed = connection.execute(
         "UPDATE op SET cid = (SELECT g.cid FROM graph_call g WHERE g.pid = op.pid AND g.t0 <= op.t0"

@@ -1,8 +1,9 @@
-"""Where the host waits for the GPU: explicit synchronisation, blocking copies, copies into pageable memory, and frees
-of memory, which wait for all queued work of the device.
+"""Where the host waits for the GPU: explicit synchronisation, blocking copies, copies into pageable memory, and memory
+frees, which wait for all queued work of the device.
 
-An asynchronous copy from the device into pageable memory blocks the host; on real traces such copies cost the wait and
-the synchronise call behind them costs nothing. Both calls are one read (torch's `.tolist()`), so they count once.
+An asynchronous copy from the device into pageable memory blocks the host. In real traces such copies account for the
+wait, and the synchronise call after them costs nothing. Both calls are one read (torch's `.tolist()`), so they count
+once.
 """
 
 from __future__ import annotations
@@ -45,10 +46,8 @@ class Wait:
 
 
 def find_waits(a: Attribution, calls: Sequence[ApiCall]) -> list[Wait]:
-    """The waits among the calls of the engine's thread, in time order.
-
-    One between two steps belongs to the step before it, as phase `status`; one in a step but in no range is the host's.
-    """
+    """The waits among the calls of the engine's thread, in time order. A wait between two steps belongs to the step
+    before it, as phase `status`; one in a step but in no range belongs to the host."""
     found: list[tuple[str, str, int, int, str]] = []
     copies = _copies_by_launch(a)
     open_copy: ApiCall | None = None  # a pageable copy, as long as nothing but questions followed it
@@ -75,7 +74,7 @@ def find_waits(a: Attribution, calls: Sequence[ApiCall]) -> list[Wait]:
 
 
 def _copies_by_launch(a: Attribution) -> dict[int, str]:
-    """Names of copies by call, of those that calls made one by one."""
+    """Names of copies by call, for copies that were not launched by a graph."""
     copies = a.ops[(a.ops["kind"] == MEMCPY) & (a.ops["launch"] >= 0) & ~a.ops["via_graph"]]
     return dict(zip(a.launches.index[copies["launch"]].tolist(), copies["name"].tolist(), strict=True))
 
@@ -112,5 +111,5 @@ def sync_figures(waits: Sequence[Wait], rounds: Rounds) -> tuple[SyncFigures, ..
 
 
 def syncs_per_round(figures: Sequence[SyncFigures]) -> float:
-    """Waits for the newest step; those for an older one hold the host back, but leave the GPU work to do."""
+    """Waits for the newest step. Waits for an older step block the host too, but leave the GPU work to do."""
     return sum(item.per_round for item in figures if item.kind != LATE)

@@ -42,14 +42,14 @@ WEIGHTS, KV_CACHE, PRODUCTS, ATTENTION, KERNELS, LOGITS, SUMS = LIMITS = (
 # graph. Two H200 over NV18: 6.4 us at 8 KiB to 32.4 us at 8 MiB; of five sizes none was faster than this line.
 STATED_SUMS = {("NVIDIA H200", 2): (6.3e-6, 3.23e11)}
 SAMPLING_BYTES = 12.0
-"""Moved a logit by softmax sampling: three passes over fp32."""
+"""Bytes moved per logit by softmax sampling: three passes over fp32."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """Rows of a round, a request: `verify_rows` of the target, `first_rows` of the first drafter pass, then `num_next`
+    """Rows per round and request: `verify_rows` of the target, `first_rows` of the first drafter pass, then `num_next`
     passes of `next_rows`; `experts` that each layer of a mixture reads in the target's pass. All may be means.
-    ValueError for what no round has."""
+    ValueError for impossible values."""
 
     batch: float
     context: float
@@ -79,11 +79,11 @@ class Round:
     def tree(
         batch: float, context: float, *, num_nodes: int, depth: int, topk: int, first_rows: float | None = None
     ) -> Round:
-        """D nodes verified, root included, on `depth` levels of k drafts each, of which a pass a level. A chain of K
-        drafts has K levels of one; K = 0 is decoding without speculation.
+        """D verified nodes, including the root, on `depth` levels of k drafts each, with one pass per level. A chain of
+        K drafts has K levels of one; K = 0 is decoding without speculation.
 
-        The first pass runs the accepted path padded to its longest, depth + 1 rows, unless `first_rows` says how many:
-        where rejected rows are left out, the mean of accepted + 1.
+        The first pass runs the accepted path padded to its maximum, depth + 1 rows, unless `first_rows` gives the
+        number: without rejected rows, the mean of accepted + 1.
         """
         for name, value, least in (("num_nodes", num_nodes, depth + 1), ("depth", depth, 0), ("topk", topk, 1)):
             if not isinstance(value, int) or value < least:
@@ -111,8 +111,8 @@ def pass_parts_s(
     first: bool = False,
     experts: float = 0,
 ) -> dict[str, float]:
-    """Seconds of one forward pass by the limit that they are of; `head_rows`: rows a request that lm_head turns to
-    logits, 0 leaves lm_head out."""
+    """Seconds of one forward pass by limit; `head_rows`: rows per request that lm_head turns into logits, 0 leaves
+    lm_head out."""
     m, s = machine, shape
     first_params, head_params = (s.first_params if first else 0), (s.head_params if head_rows else 0)
     read_bytes = s.read_bytes(experts) + (first_params + head_params) * s.number_bytes
@@ -130,12 +130,12 @@ def pass_parts_s(
 
 
 def can_sum(machine: Machine, num_ranks: int) -> bool:
-    """Whether it is known what a sum over so many takes."""
+    """Whether the time of an all-reduce over this number of ranks is known."""
     return num_ranks == 1 or (machine.device, num_ranks) in STATED_SUMS
 
 
 def sum_s(machine: Machine, num_ranks: int, num_bytes: float) -> float:
-    """Seconds of one sum of so many bytes on each rank; nothing on one."""
+    """Seconds of one all-reduce of this many bytes per rank; 0 on one rank."""
     if num_ranks == 1:
         return 0.0
     latency_s, bytes_per_s = STATED_SUMS[machine.device, num_ranks]
@@ -143,7 +143,7 @@ def sum_s(machine: Machine, num_ranks: int, num_bytes: float) -> float:
 
 
 def _layer_work(shape: ForwardShape) -> float:
-    """Numbers that the layers multiply a row by, in products of the machine's dtype."""
+    """Weights that the layers multiply each row by, in products of the machine's dtype."""
     return shape.layer_params - shape.fast_params / 2
 
 
@@ -197,8 +197,8 @@ def round_parts_s(
 def free_rows(machine: Machine, shape: ForwardShape) -> float:
     """Rows (B times 1 + K) up to which reading the layers takes longer than multiplying: phi W / (2 beta P).
 
-    Not for a mixture, of which more rows read more. Up to there verification costs about what one token costs; the
-    batch at the knee is this over 1 + K.
+    Not for a mixture of experts, where more rows read more experts. Up to this number, verification costs about as much
+    as one token; the batch at the knee is this divided by 1 + K.
     """
     per_number = shape.read_bytes(0) / _layer_work(shape)
     return machine.matmul_flops_per_s * per_number / (2 * machine.read_bytes_per_s)

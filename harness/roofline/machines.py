@@ -27,8 +27,8 @@ STATED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roofline:
-    """The arms of a run against their machine. `unknown` says why there is nothing to hold them against; empty where
-    there is."""
+    """The arms of a run against the limits of their machine. `unknown` says why there are no limits; empty if there
+    are."""
 
     machine: Machine | None = None
     arms: Sequence[IdealArm] = ()
@@ -36,8 +36,8 @@ class Roofline:
 
 
 def roofline_of(run: RunDirectory, frames: Frames | None = None) -> Roofline:
-    """By the limits that the run's own sweep measured, else by those stated for its device. `frames`: its raw tables,
-    which are read where they are needed."""
+    """Uses the limits measured by the run's own sweep, else the stored limits of its device. `frames`: its raw tables,
+    which are read when needed."""
     record = run.record
     if not record.forwards:
         return Roofline(
@@ -47,7 +47,7 @@ def roofline_of(run: RunDirectory, frames: Frames | None = None) -> Roofline:
     if machine is None:
         device = record.environment.describe_hardware()
         dtype = record.model.dtype if record.model else None
-        return Roofline(unknown=f"the limits of {device} in {dtype} are not known; a sweep measures its own")
+        return Roofline(unknown=f"the limits of {device} in {dtype} are not known; a sweep measures them")
     return Roofline(machine=machine, arms=ideal_arms_of(record, run.frames() if frames is None else frames, machine))
 
 
@@ -57,7 +57,7 @@ def _of_sweep(run: RunDirectory) -> Machine | None:
 
 
 def _stated(run: RunDirectory) -> Machine | None:
-    """Of GPUs of one kind: a CPU's name does not say how many of its cores and channels one had."""
+    """Only for GPUs of one kind: a CPU's name does not say how many of its cores and channels were available."""
     model, hardware = run.record.model, run.record.environment.hardware
     if model is None or hardware is None or model.device == "cpu":
         return None

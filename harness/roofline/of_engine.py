@@ -19,8 +19,8 @@ from .shape import eagle1_shape, eagle3_shape, model_shape, stored_of
 
 
 def forwards_of(deployment: Deployment) -> Forwards | None:
-    """None for an engine that does not show what it runs, and for a drafter with experts: how many of those a pass
-    reads is not counted apart from the target's."""
+    """None for an engine that does not expose its passes, and for a drafter with experts, whose expert reads are not
+    counted separately from the target's."""
     if isinstance(deployment, RankedDeployment):
         return deployment.look(forwards_of)
     if not isinstance(deployment, NativeDeployment):
@@ -41,7 +41,7 @@ def forwards_of(deployment: Deployment) -> Forwards | None:
 
 
 def shape_of(model: LlamaModel | DraftHead, number_bytes: int) -> ForwardShape:
-    """Sizes of what a target or drafter runs, on this rank; a head's vocabulary may be smaller than the target's."""
+    """Sizes of a target's or drafter's pass on this rank; a head's vocabulary may be smaller than the target's."""
     if isinstance(model, LlamaModel):
         c, size = model.config, model.group.size
         is_plain = c.fp8 is None and c.experts is None
@@ -58,7 +58,7 @@ def shape_of(model: LlamaModel | DraftHead, number_bytes: int) -> ForwardShape:
 
 
 def _on_a_rank(shape: ForwardShape, lm_head: Product, hidden_size: int, num_ranks: int, num_sums: int) -> ForwardShape:
-    """`shape`: of the layers as they are split, with the whole lm_head; `num_sums`: without that of the embedding."""
+    """`shape`: of the layers as split, with the whole lm_head; `num_sums`: without the embedding's."""
     if num_ranks == 1:
         return shape
     return replace(

@@ -29,14 +29,14 @@ PLAIN, INSTRUMENTED = "plain", "instrumented"
 
 
 def ideal_arms_of(record: RunRecord, frames: Frames, machine: Machine) -> list[IdealArm]:
-    """Every arm of a run. One whose ideal cannot be known says why, and has none."""
+    """Every arm of a run. If the ideal of an arm is unknown, it has none and says why."""
     arms = [_arm(entry, record, frames, machine) for entry in record.arms]
     base = next((arm for arm in arms if arm.strategy == BASELINE), None)
     return [_with_speedups(arm, base) for arm in arms]
 
 
 def mean_round(frames: Frames, label: str, is_unpadded: bool = False) -> MeanRound | None:
-    """Of an arm's decode rounds; None where there are none."""
+    """The mean round of an arm's decode rounds; None if there are none."""
     steps = frames.steps[frames.steps["arm"] == label]
     tables = {repeat: step_table(block) for repeat, block in steps.groupby("repeat")}
     rounds = pd.concat([t[t["kind"] == "decode"] for t in tables.values()]) if tables else pd.DataFrame()
@@ -69,7 +69,7 @@ def _with_context(steps: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def _first_rows(rounds: pd.DataFrame, is_unpadded: bool) -> float:
-    """As the step log proves; a graph's padding requests, which the padded pass runs as well, are left out."""
+    """From the step log; padding requests of a graph, which the padded pass also runs, are left out."""
     num_requests = rounds["batch_size"]
     if not is_unpadded:
         num_requests = num_requests * rounds["num_padded_rows"] / rounds["num_rows"]
@@ -80,7 +80,8 @@ def _first_rows(rounds: pd.DataFrame, is_unpadded: bool) -> float:
 def _phases_ms(
     phases: pd.DataFrame, tables: Mapping[Any, pd.DataFrame], duration_ms: float
 ) -> tuple[dict[str, float], str]:
-    """Where the mean round's time went: times of the rounds themselves, else the shares of an instrumented capture."""
+    """The phase times of the mean round: measured in the rounds themselves, else from the shares of an instrumented
+    capture."""
     is_instrumented = phases["instrumented"].astype(bool)
     decode = [(r, n) for r, table in tables.items() for n in table.index[table["kind"] == "decode"]]
     at = pd.MultiIndex.from_frame(phases[["repeat", "step"]])
@@ -114,11 +115,11 @@ def _arm(entry: ArmRecord, record: RunRecord, frames: Frames, machine: Machine) 
         why = "run.json does not record its passes: another engine, a drafter with experts, or an older version"
         return replace(arm, unknown=why)
     if forwards.target.experts and measured.experts is None:
-        return replace(arm, unknown="it is not counted how many experts its rounds read")
+        return replace(arm, unknown="the number of experts that its rounds read was not counted")
     if forwards.dtype != machine.dtype:
         return replace(arm, unknown=f"the run is in {forwards.dtype}, the machine's limits are of {machine.dtype}")
     if not can_sum(machine, num_ranks := forwards.target.num_ranks):
-        return replace(arm, unknown=f"how long {num_ranks} of {machine.device} take to sum is not known")
+        return replace(arm, unknown=f"how long {num_ranks} of {machine.device} take for an all-reduce is not known")
     is_greedy = record.sampling is None or not record.sampling.temperature
     parts_ms = _parts_ms(forwards, measured, machine, is_greedy)
     by_limit = {limit: sum(parts.get(limit, 0.0) for parts in parts_ms.values()) for limit in LIMITS}
@@ -134,7 +135,7 @@ def _arm(entry: ArmRecord, record: RunRecord, frames: Frames, machine: Machine) 
 def _parts_ms(
     forwards: Forwards, measured: MeanRound, machine: Machine, is_greedy: bool
 ) -> dict[str, dict[str, float]]:
-    """Of the ideal round, by phase and limit."""
+    """The times of the ideal round, by phase and limit."""
     r = Round.tree(
         measured.batch,
         measured.context,
@@ -151,7 +152,7 @@ def _parts_ms(
 
 
 def _with_speedups(arm: IdealArm, base: IdealArm | None) -> IdealArm:
-    """`arm` against no-spec, itself included; as it is where either has no rounds."""
+    """`arm` against no-spec (which may be the same arm); unchanged if either has no rounds."""
     if base is None or arm.measured is None or base.measured is None or not base.measured.tokens:
         return arm
     tokens = arm.measured.tokens / base.measured.tokens

@@ -29,9 +29,9 @@ _FEW, _MANY = 64, 576  # tiny kernels
 
 @torch.inference_mode()
 def measure_machine(device: torch.device | str, dtype: torch.dtype) -> Machine:
-    """Measures the device, in a few seconds and a few GiB of its memory; on a CPU with torch's number of threads.
+    """Measures the device, using a few seconds and a few GiB of its memory; a CPU with torch's number of threads.
 
-    The device must be idle: other work lowers the limits, and the ideal looks nearer than it is.
+    The device must be idle: other work lowers the measured limits, and the ideal then looks closer than it is.
     """
     where = torch.device(device)
     if where.type not in _READ_BYTES:
@@ -57,25 +57,25 @@ def _name(device: torch.device) -> str:
 
 
 def _read_bytes(device: torch.device) -> int:
-    """Less than the usual where the memory is nearly full: a model may be loaded."""
+    """Less than usual if the memory is nearly full, since a model may be loaded."""
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     return min(_READ_BYTES[device.type], free // 4)
 
 
 def _numbers(num: int, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Normal numbers (zeros draw less power, and a GPU multiplies them faster), a million of them over and over: to
-    draw all would take most of the time."""
+    """Normal numbers (zeros use less power, and a GPU multiplies them faster): one million, repeated, because drawing
+    all of them would dominate the time."""
     some = torch.randn(min(num, _NUM_DRAWN), device=device, dtype=dtype, generator=_seeded(device))
     return some.repeat(-(-num // len(some)))[:num]
 
 
 def _seeded(device: torch.device) -> torch.Generator:
-    """A separate one: a measurement must not move the process's random numbers."""
+    """A separate generator, so that a measurement does not advance the process's random numbers."""
     return torch.Generator(device).manual_seed(0)
 
 
 def _reduction_bytes_per_s(device: torch.device) -> float:
-    """The sum of a buffer, as whole numbers of 8 bytes: of all sums the one that reads fastest on an H200."""
+    """The sum of a buffer as 8-byte integers: the fastest-reading sum on an H200."""
     buffer = _numbers(_read_bytes(device) // 8 * 2, device, torch.float32).view(torch.int64)
     return buffer.nbytes / _seconds(device, lambda: buffer.sum())
 
@@ -104,7 +104,7 @@ def _attention_flops_per_s(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def _kernel_s(device: torch.device) -> float:
-    """What one more kernel over a single number costs: the slope, so that a replay's own cost is left out."""
+    """The cost of one more kernel over a single number: the slope, which excludes the cost of a replay."""
     x = torch.zeros(1, device=device)
     few, many = (_seconds(device, lambda n=n: _add_ones(x, n)) for n in (_FEW, _MANY))  # type: ignore[misc]
     return max(many - few, 0.0) / (_MANY - _FEW)

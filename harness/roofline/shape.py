@@ -24,7 +24,7 @@ _EXPERT_KERNELS = 3  # more: router, routing, plan, gate and up, down and sum in
 
 def model_shape(config: ModelConfig, number_bytes: int, stored: Stored | None = None) -> ForwardShape:
     """A whole model: a target, or a draft model (`self:N` is the target's `config.with_layers(N)`). `stored`: how its
-    layers' weights are read where they are not all numbers of `number_bytes`."""
+    layers' weights are read, if not all have `number_bytes`."""
     c, layers = config, range(config.num_layers)
     num_sparse = sum(_has_experts(c, layer) for layer in layers)
     shape = _shape(
@@ -41,7 +41,7 @@ def model_shape(config: ModelConfig, number_bytes: int, stored: Stored | None = 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored:
-    """Of the layers of a built model: `layer_bytes` without experts, the rest as in `ForwardShape`."""
+    """Sizes of the layers of a built model: `layer_bytes` without experts, the rest as in `ForwardShape`."""
 
     layer_bytes: int
     fast_params: int
@@ -49,7 +49,7 @@ class Stored:
 
 
 def stored_of(layers: Sequence[DecoderLayer], number_bytes: int) -> Stored:
-    """Scales are left out, as norms and biases are."""
+    """Scales are left out, like norms and biases."""
     layer_bytes, fast_params, experts = 0, 0, None
     for layer in layers:
         for product in (layer.qkv, layer.o, *_products(layer.mlp)):
@@ -84,7 +84,7 @@ def eagle3_shape(config: ModelConfig, draft_vocab_size: int, num_features: int, 
 
 
 def eagle1_shape(config: ModelConfig, draft_vocab_size: int, number_bytes: int) -> ForwardShape:
-    """One layer behind `fc` over [embedding, hidden], in every pass."""
+    """One layer after `fc` over [embedding, hidden], in every pass."""
     h = config.hidden_size
     return _shape(
         config,
@@ -111,7 +111,7 @@ def _has_experts(c: ModelConfig, layer: int) -> bool:
 
 
 def _mlp_params(c: ModelConfig, layer: int) -> int:
-    """Of a mixture, the router and the experts that a row takes."""
+    """For a mixture of experts: the router and the experts that a row takes."""
     if c.experts is None or not c.experts.has(layer):
         return _dense_params(c)
     return c.hidden_size * (c.experts.num_experts + 3 * c.experts.per_token * c.experts.intermediate_size)

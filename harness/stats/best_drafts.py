@@ -1,11 +1,11 @@
-"""What an output would have cost had its rounds been chosen best: dynamic programming over its positions.
+"""The cost of an output with optimally chosen rounds: dynamic programming over its positions.
 
-A drafter that always drafts the same behind the same tokens has one count for each position of an output: how many of
-its drafts would be accepted in a round that begins there. A round with K of them keeps min(count, K), so that every
-choice of rounds is a walk over positions. Counts that nobody saw are bounded, or drawn as those that were seen.
+A drafter that always drafts the same after the same tokens has one count for each position of an output: how many of
+its drafts would be accepted in a round that begins there. A round with K drafts keeps min(count, K), so every sequence
+of rounds is a path over positions. Unobserved counts are bounded, or sampled from the observed ones.
 
-Shapes: R requests, L tokens left to emit, D drafters, C cases (a count of each drafter), O options for a round,
-Q quantities that add up over rounds.
+Shapes: R requests, L tokens left to emit, D drafters, C cases (a count of each drafter), O options for a round, Q
+quantities that add up over rounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COST, ROUNDS, DRAFTED, ACCEPTED, KNOWN = range(5)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """A kind of round. `drafts`: (drafter, K) of each drafter that runs; the longest accepted of them is kept."""
+    """A kind of round. `drafts`: (drafter, K) of each drafter that runs; the longest accepted prefix is kept."""
 
     cost: float
     drafts: tuple[tuple[int, int], ...] = ()
@@ -34,8 +34,9 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Counts:
-    """least_RLD, most_RLD: bounds of the count of each drafter where L tokens are left; equal where it was seen.
-    length_R: tokens of each request that rounds emit. odds: of the counts 0, 1, ... of each drafter, all above 0."""
+    """least_RLD, most_RLD: bounds of the count of each drafter where L tokens are left; equal if the count was
+    observed. length_R: tokens of each request that rounds emit. odds: of the counts 0, 1, ... of each drafter, all
+    above 0."""
 
     least_RLD: Ints
     most_RLD: Ints
@@ -44,29 +45,29 @@ class Counts:
 
 
 Assume = Callable[[Floats, Floats], Floats]
-"""(cost_RC, odds_RC) -> share_RC: how much each case counts where the count was not seen; odds of 0: impossible."""
+"""(cost_RC, odds_RC) -> share_RC: the weight of each case where the count was not observed; odds of 0: impossible."""
 
 
 def as_seen(cost_RC: Floats, odds_RC: Floats) -> Floats:
-    """The expectation: each unseen count is drawn for itself from `odds`, and known when its round begins."""
+    """The expectation: each unseen count is drawn independently from `odds`, and is known when its round begins."""
     return odds_RC / odds_RC.sum(axis=1, keepdims=True)
 
 
 def at_best(cost_RC: Floats, odds_RC: Floats) -> Floats:
-    """The case that is cheapest in the end."""
+    """The case with the lowest final cost."""
     return _only(np.where(odds_RC > 0, cost_RC, np.inf).argmin(axis=1), odds_RC)
 
 
 def at_worst(cost_RC: Floats, odds_RC: Floats) -> Floats:
-    """The case that is dearest in the end."""
+    """The case with the highest final cost."""
     return _only(np.where(odds_RC > 0, cost_RC, -np.inf).argmax(axis=1), odds_RC)
 
 
 def cheapest(options: Sequence[Option], counts: Counts, assume: Assume) -> Floats:
-    """Totals [R, Q] where every round is the option that makes the whole output cheapest.
+    """Totals [R, Q] if every round is the option that makes the whole output cheapest.
 
-    Under `at_best` and `at_worst` the costs are those of the best and the worst counts that `counts` allows, exactly:
-    no position is visited twice, so that the extremes of all positions are reached together.
+    Under `at_best` and `at_worst` the costs are exactly those of the best and the worst counts that `counts` allows: no
+    position is visited twice, so the extremes of all positions are reached together.
     """
     cases_CD = np.array(list(itertools.product(*(range(len(odds)) for odds in counts.odds))))
     odds_C = np.prod([odds[cases_CD[:, d]] for d, odds in enumerate(counts.odds)], axis=0)

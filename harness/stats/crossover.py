@@ -1,13 +1,13 @@
-"""A strategy's speed-up by load, and its break-even: the load at which that falls below 1, by bootstrap.
+"""A strategy's speed-up by load, and its break-even: the load at which it falls below 1, by bootstrap.
 
-Shapes: R resamples, B blocks (repeats), P prompts, N prompts drawn, C places of requests in flight, L loads, in the
+Shapes: R resamples, B blocks (repeats), P prompts, N prompts drawn, C slots for requests in flight, L loads, in the
 order of the loads.
 
 Every arm is compared with the baseline of its own run, block by block and prompt by prompt, and a resample takes the
-same blocks and prompts for both. Blocks are resampled, and prompts within them: blocks separately at each load,
-which has its own blocks; prompts once per resample for all blocks, arms and loads, because all of them ran the same
-prompts, and a prompt whose drafts are accepted is fast everywhere. Each draw takes n - 1 of n, whose spread is that of
-the mean; n of n would be too narrow by sqrt((n - 1) / n) (Rao and Wu 1988).
+same blocks and prompts for both. Blocks are resampled, and prompts within them. Blocks are resampled separately at each
+load, which has its own blocks. Prompts are resampled once per resample for all blocks, arms and loads, because all of
+them ran the same prompts, and a prompt whose drafts are accepted is fast everywhere. Each draw takes n - 1 of n, whose
+spread is that of the mean; n of n would be too narrow by sqrt((n - 1) / n) (Rao and Wu 1988).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Side = Literal["below", "between", "beyond"]  # of a crossing, seen from the mea
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PairedBlocks:
-    """An arm beside its baseline at one load.
+    """An arm and its baseline at one load.
 
-    log_tpot_BP: ln(baseline TPOT / arm TPOT), nan where a block has no such pair. log_tps_B: ln(arm TPS / baseline TPS)
-    of whole blocks. tokens_BP, service_ns_BP: of each prompt's requests, the arm's and the baseline's; 0 where none.
-    load: the concurrency, requests in flight.
+    log_tpot_BP: ln(baseline TPOT / arm TPOT), nan if a block has no such pair. log_tps_B: ln(arm TPS / baseline TPS) of
+    whole blocks. tokens_BP, service_ns_BP: of each prompt's requests, the arm's and the baseline's; 0 if there are
+    none. load: the concurrency.
     """
 
     load: int
@@ -52,7 +52,8 @@ class PairedBlocks:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Draws:
-    """Which prompts each resample takes, in order, and how often each; how often each block of each run (by its id)."""
+    """The prompts of each resample, in order, with their multiplicities; and the multiplicity of each block of each run
+    (by its id)."""
 
     order_RN: Order
     prompts_RP: Array
@@ -61,7 +62,7 @@ class Draws:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """A speed-up with its 95 % interval; above 1 the arm is faster. No interval where nothing could be resampled."""
+    """A speed-up with its 95 % interval; above 1 the arm is faster. No interval if nothing could be resampled."""
 
     ratio: float
     low: float | None
@@ -70,11 +71,9 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BreakEven:
-    """The load at which a curve falls below 1 for good, as JSON can hold it.
-
-    value, low, high: loads, None where they are not between the measured ones; the side says where. share_below,
-    share_beyond: of the resamples that end there. No interval where nothing could be resampled: its sides are None.
-    """
+    """The load at which a curve falls below 1 for good, in a form that JSON can store. value, low, high: loads, None if
+    outside the measured range; the side says on which end. share_below, share_beyond: shares of the resamples that end
+    there. No interval if nothing could be resampled: its sides are None."""
 
     first_load: int
     last_load: int
@@ -89,7 +88,7 @@ class BreakEven:
 
 
 def draw(num_blocks: Mapping[str, int], num_prompts: int, num_resamples: int = NUM_RESAMPLES) -> Draws:
-    """Resamples of the blocks of each run, and of the prompts that all runs share."""
+    """Resamples the blocks of each run, and the prompts that all runs share."""
     rng = np.random.default_rng(_SEED)
 
     def taken(n: int) -> Order:
@@ -108,7 +107,7 @@ def draw(num_blocks: Mapping[str, int], num_prompts: int, num_resamples: int = N
 
 
 def once(num_blocks: int, num_prompts: int) -> tuple[Array, Array]:
-    """The sample itself, as one resample: every block and every prompt once."""
+    """The original sample as one resample: every block and every prompt once."""
     return np.ones((1, num_blocks)), np.ones((1, num_prompts))
 
 
@@ -139,7 +138,8 @@ def log_tps(pairs: PairedBlocks, blocks_RB: Array, order_RN: Order | None = None
 
 
 def _replayed(pairs: PairedBlocks, side: int, order_RN: Order) -> Array:
-    """ln of tokens over the whole time of each resample's requests [R], of one side; a prompt's means over blocks."""
+    """ln of tokens / total service time of each resample's requests [R], for one side; a prompt counts with its means
+    over blocks."""
     tokens_BP, service_BP = pairs.tokens_BP[side], pairs.service_ns_BP[side]
     num_P = np.maximum((service_BP > 0).sum(axis=0), 1)
     tokens_P, service_P = tokens_BP.sum(axis=0) / num_P, service_BP.sum(axis=0) / num_P
@@ -153,7 +153,7 @@ def _replayed(pairs: PairedBlocks, side: int, order_RN: Order) -> Array:
 
 
 def ratio_of(log_value: float, log_R: Array | None) -> Ratio:
-    """The speed-up of a log value, its interval from the resamples; None: there are none."""
+    """The speed-up of a log value, with its interval from the resamples (None: there are none)."""
     kept = log_R[np.isfinite(log_R)] if log_R is not None else np.empty(0)
     if not len(kept):
         return Ratio(ratio=math.exp(log_value), low=None, high=None)
@@ -162,10 +162,8 @@ def ratio_of(log_value: float, log_R: Array | None) -> Ratio:
 
 
 def crossings(log_RL: Array, loads: Sequence[int]) -> Array:
-    """Where each curve of ln(speed-up) falls below 0 for good [R]: 0 below the first load, inf beyond the last.
-
-    Between two measured loads the speed-up is taken as straight over log2 of the load.
-    """
+    """Where each curve of ln(speed-up) falls below 0 for good [R]: 0 below the first load, inf beyond the last. Between
+    two measured loads the speed-up is interpolated linearly over log2 of the load."""
     num_loads = len(loads)
     speedup_RL, log2_L = np.exp(log_RL), np.log2(np.asarray(loads, dtype=float))
     below_RL = speedup_RL < 1
@@ -182,9 +180,9 @@ def crossings(log_RL: Array, loads: Sequence[int]) -> Array:
 
 
 def crossing_of(log_L: Array, loads: Sequence[int], log_RL: Array | None) -> BreakEven:
-    """The crossing of a curve, its interval from the curves of the resamples; None: there are none.
+    """The crossing of a curve, with its interval from the curves of the resamples (None: there are none).
 
-    Resamples that never cross stay in the interval, as its ends below and beyond what was measured.
+    Resamples that never cross stay in the interval, as ends below and beyond the measured range.
     """
     value, interval, shares = float(crossings(log_L[None], loads)[0]), None, (0.0, 0.0)
     kept = log_RL[np.isfinite(log_RL).all(axis=1)] if log_RL is not None else np.empty((0, len(loads)))
@@ -199,7 +197,7 @@ def crossing_of(log_L: Array, loads: Sequence[int], log_RL: Array | None) -> Bre
 def break_even(
     loads: Sequence[int], value: float, interval: tuple[float, float] | None, shares: tuple[float, float]
 ) -> BreakEven:
-    """Of loads as `crossings` gives them; `shares`: of the resamples below and beyond."""
+    """The end of an interval of loads from `crossings`; `shares`: of the resamples below and beyond."""
     low, high = interval or (math.nan, math.nan)
     return BreakEven(
         first_load=loads[0],
@@ -216,7 +214,7 @@ def break_even(
 
 
 def shares_best(log_RA: Array) -> Array:
-    """In which share of the resamples each of A arms is the fastest [A]."""
+    """The share of the resamples in which each of A arms is the fastest [A]."""
     kept = log_RA[np.isfinite(log_RA).all(axis=1)]
     return np.bincount(kept.argmax(axis=1), minlength=log_RA.shape[1]) / max(len(kept), 1)
 

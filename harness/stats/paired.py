@@ -1,8 +1,8 @@
-"""Paired comparison of two arms: t interval over log ratios, exact signed rank beside it, Holm over several metrics.
+"""Paired comparison of two arms: t interval over log ratios, exact signed rank as a check, Holm over several metrics.
 
 A pair is two measurements made back to back on the same input: a block for times, a prompt for acceptance. Its log
 ratio is ln(B / A), so drift that both sides share cancels. The functions take any number of experiments at once: the
-last axis holds the pairs of one. scipy does the statistics.
+last axis has the pairs of one experiment. scipy does the statistics.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import scipy  # its stats take half a second, and are imported where they are fi
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
-_EXACT_ZERO = 1e-12  # log ratios nearer to their mean than this are equal: what is left is the rounding of log
+_EXACT_ZERO = 1e-12  # log ratios closer to their mean than this are equal: the rest is the rounding of log
 
-_MAX_EXACT_PAIRS = 100  # the exact distribution takes time with the cube of the pairs
+_MAX_EXACT_PAIRS = 100  # the exact distribution takes time cubic in the number of pairs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +39,8 @@ class Paired:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shared:
-    """What all pairs of an experiment have in common, so that their spread cannot show it: the variance of their mean
-    log ratio from one experiment to the next, and the degrees of freedom it was estimated with."""
+    """Noise that all pairs of an experiment share, so that their spread cannot show it: the variance of their mean log
+    ratio between experiments, and the degrees of freedom of its estimate."""
 
     variance: ArrayLike
     freedom: int
@@ -73,9 +73,10 @@ def paired(log_ratios: ArrayLike, level: float = LEVEL) -> Paired:
 
 
 def widened(result: Paired, shared: Shared) -> Paired:
-    """`result` with the noise that its pairs share: both variances added, and t with the fewer degrees of freedom.
+    """`result` with the noise that its pairs share: both variances are added, and t has the smaller degrees of freedom.
 
-    Welch's approximation lies between the fewer and their sum, so that this interval is never too narrow for it.
+    Welch's approximation lies between the smaller one and their sum, so this interval is never too narrow by
+    comparison.
     """
     error = np.sqrt(result.error**2 + np.asarray(shared.variance, dtype=float))
     freedom = min(result.freedom, shared.freedom)
@@ -100,9 +101,10 @@ def signed_rank_p(log_ratios: ArrayLike) -> float:
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:
-    """Holm's adjusted p over the last axis [..., metrics]: below alpha where the metric still counts beside the others.
+    """Holm's adjusted p over the last axis [..., metrics]: below alpha if the metric is still significant among the
+    others.
 
-    Source: Holm 1979, step down: the smallest times m, the next times m - 1, ..., never below the one before.
+    Source: Holm 1979, step down: the smallest times m, the next times m - 1, ..., never below the previous one.
     """
     values = np.asarray(p, dtype=float)
     num_metrics = values.shape[-1]

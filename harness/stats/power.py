@@ -27,12 +27,13 @@ def mde(sd: float, num_pairs: int) -> float:
 
 
 def mde_of(error: float, freedom: int, alpha: float = ALPHA) -> float:
-    """The same from the standard error of the mean log ratio and its degrees of freedom."""
+    """The same, from the standard error of the mean log ratio and its degrees of freedom."""
     return float((scipy.stats.t.ppf(1 - alpha / 2, freedom) + scipy.stats.t.ppf(POWER, freedom)) * error)
 
 
 def chance(effect: float, sd: float, num_pairs: int, alpha: float = ALPHA) -> float:
-    """Chance that the t test of `num_pairs` pairs finds a true log ratio `effect`, in its direction (noncentral t)."""
+    """Chance that the t test of `num_pairs` pairs detects a true log ratio `effect`, in its direction (noncentral
+    t)."""
     if sd == 0:
         return 1.0 if effect else 0.0
     freedom = num_pairs - 1
@@ -41,13 +42,13 @@ def chance(effect: float, sd: float, num_pairs: int, alpha: float = ALPHA) -> fl
 
 
 def pairs_needed(effect: float, sd: float, alpha: float = ALPHA) -> int | None:
-    """Fewest pairs whose chance to find `effect` is at least POWER; None beyond MAX_PAIRS."""
-    assert effect > 0, "no number of pairs finds no effect"
+    """The fewest pairs whose chance to detect `effect` is at least POWER; None beyond MAX_PAIRS."""
+    assert effect > 0, "no number of pairs can detect an effect of zero"
     return _fewest(lambda n: chance(effect, sd, n, alpha) >= POWER)
 
 
 def pairs_for_width(half_width: float, sd: float) -> int | None:
-    """Fewest pairs whose 95 % interval is no wider than +-`half_width`; None beyond MAX_PAIRS."""
+    """The fewest pairs whose 95 % interval is no wider than +-`half_width`; None beyond MAX_PAIRS."""
     return _fewest(lambda n: scipy.stats.t.ppf(1 - ALPHA / 2, n - 1) * sd / math.sqrt(n) <= half_width)
 
 

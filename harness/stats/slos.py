@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 
 KEYS = ("ttft", "tpot", "e2el")
 Slos = Mapping[str, float]
-"""By key, the most ms that a request may take; a request counts if it keeps all of them."""
+"""By key, the maximum ms that a request may take; a request counts if it meets all limits."""
 
 
 def parse_slos(words: Sequence[str]) -> Slos:
-    """ValueError for an unknown key, a limit that is not a time, a key that comes twice."""
+    """ValueError for an unknown key, a limit that is not a time, or a repeated key."""
     found: dict[str, float] = {}
     for word in words:
         key, _, text = word.partition(":")
         if key not in KEYS:
             raise ValueError(f"goodput: {key!r} is not known; allowed: {', '.join(KEYS)}, each with ms, as ttft:500")
         if key in found:
-            raise ValueError(f"goodput: {word!r} gives {key} again; allowed: one limit a key")
+            raise ValueError(f"goodput: {word!r} gives {key} again; allowed: one limit per key")
         try:
             found[key] = float(text)
         except ValueError:

@@ -30,7 +30,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """A confidence interval: ends, level, number of clusters it was resampled from."""
+    """A confidence interval: ends, level, and the number of resampled clusters."""
 
     low: float
     high: float
@@ -38,7 +38,7 @@ class Interval:
     level: float = 0.95
 
     def describe(self, clusters: str) -> str:
-        """How it was made, for the foot of a table; `clusters` names what was resampled."""
+        """How it was made, for the note below a table; `clusters` names what was resampled."""
         return f"{self.level:.0%} percentile bootstrap over {self.num_clusters} {clusters}, {NUM_RESAMPLES} resamples"
 
 
@@ -57,7 +57,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def under(prefix: str, figures: Mapping[str, float | None]) -> dict[str, float | None]:
-    """The same under names that begin with `prefix` and a dot."""
+    """The same under names that start with `prefix` and a dot."""
     return {f"{prefix}.{name}": value for name, value in figures.items()}
 
 
@@ -92,8 +92,9 @@ def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval |
 def crossed_interval(values_BP: NDArray[np.float64]) -> Interval | None:
     """95 % interval of the mean over prompts P of a prompt's mean over blocks B, both resampled; nan: no value.
 
-    None where no prompt has values in two blocks: what one block shares (the machine's minute) is then in no spread.
-    None for a single prompt. Each draw takes n - 1 of n, as in `crossover.py`. The clusters are the prompts.
+    None if no prompt has values in two blocks, because then no spread contains what one block shares (the state of the
+    machine at that time). None for a single prompt. Each draw takes n - 1 of n, as in `crossover.py`. The clusters are
+    the prompts.
     """
     known_BP = np.isfinite(values_BP)
     num_blocks, num_prompts = values_BP.shape
@@ -113,7 +114,8 @@ def crossed_interval(values_BP: NDArray[np.float64]) -> Interval | None:
 def crossed_mean(
     values_BP: NDArray[np.float64], blocks_RB: NDArray[np.float64], prompts_RP: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The mean over prompts of a prompt's mean over blocks [R], each as often as resample R has it; nan without any."""
+    """The mean over prompts of a prompt's mean over blocks [R], each with its multiplicity in resample R; nan if there
+    is none."""
     known_BP = np.isfinite(values_BP)
     num_RP = blocks_RB @ known_BP
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -29,7 +29,8 @@ MIN_EFFECT = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """What is compared. `better`: lower or higher. `unit`: of the figure, empty for counts; `pairs`: what a pair is."""
+    """A compared metric. `better`: lower or higher. `unit`: of the figure, empty for counts; `pairs`: what a pair
+    is."""
 
     name: str
     better: str
@@ -43,9 +44,9 @@ class Pairs:
     """Pairs (A, B) of one metric, positive figures, and how they are judged.
 
     min_effect: the smallest change that matters, a fraction. alpha: chance of a false change over all metrics that are
-    tested together. shared: what all pairs have in common and their spread does not show. no_verdict: why they must not
-    be tested, empty where they may. num_dropped: pairs left out because they are not positive numbers. note: what a
-    reader must know of them.
+    tested together. shared: noise that all pairs share, which their spread does not show. no_verdict: why they must not
+    be tested; empty if they may. num_dropped: pairs left out because they are not positive numbers. note: a remark
+    about them.
     """
 
     metric: Metric
@@ -105,7 +106,7 @@ def decide(
 ) -> NDArray[np.str_]:
     """The verdict of each experiment of `result`, by the rules of the module; `p_adjusted` is Holm's (or plain) p.
 
-    `min_effect` is the smallest change that matters, a fraction; it counts alike up and down, as a ratio.
+    `min_effect` is the smallest change that matters, a fraction; as a ratio it is the same in both directions.
     """
     margin = math.log1p(min_effect)
     grown = result.mean > 0
@@ -122,8 +123,8 @@ def decide(
 def compare(samples: Sequence[Pairs]) -> list[Comparison]:
     """B against A for each of `samples`; Holm over the gated metrics that can be tested.
 
-    Metrics that are not gated get an interval and no verdict but `exploratory`; pairs that must not be tested, the
-    change alone.
+    Metrics that are not gated get an interval and the verdict `exploratory`; pairs that must not be tested get only the
+    change.
     """
     tests = {n: pairs.test() for n, pairs in enumerate(samples) if pairs.is_testable}
     gated = [n for n in tests if samples[n].metric.gated]
@@ -144,7 +145,7 @@ def _untested(pairs: Pairs) -> Comparison:
 
 def comparison(pairs: Pairs, test: Paired, p_holm: float | None) -> Comparison:
     """One metric from its pairs and their test. p_holm: adjusted for the other tested metrics; None for a metric
-    without verdict."""
+    without a verdict."""
     verdict = EXPLORATORY
     if p_holm is not None:
         verdict = str(decide(test, p_holm, pairs.metric.better, pairs.min_effect, pairs.alpha))
@@ -173,10 +174,10 @@ def comparison(pairs: Pairs, test: Paired, p_holm: float | None) -> Comparison:
 
 
 def _more_pairs(mean: float, sd: float, num_pairs: int, min_effect: float, alpha: float) -> int | None:
-    """Pairs beyond `num_pairs` until a verdict is likely, were the effect and the spread as they look now.
+    """Additional pairs until a verdict is likely, if the effect and the spread stay as they are.
 
-    An effect that matters must be told from none; one that does not must be told from one that does. Never less than
-    what finds the smallest effect that matters.
+    An effect that matters must be distinguished from none, and one that does not from one that does. Never fewer than
+    needed to detect the smallest effect that matters.
     """
     margin = math.log1p(min_effect)
     if abs(mean) >= margin:

@@ -149,7 +149,7 @@ LOGPROB_COLUMNS = (
     *_BLOCK,
     Column("request_id", pa.int64(), "the request"),
     Column("part", pa.string(), "prompt (from its second token on) or output", allowed=TEXT_PARTS),
-    Column("token_logprobs", pa.list_(pa.float32()), "of each token, by the target's logits before any change of them"),
+    Column("token_logprobs", pa.list_(pa.float32()), "of each token, from the target's unmodified logits"),
     Column("top_token_ids", pa.list_(pa.int32()), "likeliest tokens, likeliest first, as many for each token in turn"),
     Column("top_logprobs", pa.list_(pa.float32()), "theirs"),
 )

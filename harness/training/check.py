@@ -1,7 +1,7 @@
-"""Checks that a folder holds a usable EAGLE head for a target: its files first, then its acceptance.
+"""Checks that a folder has a usable EAGLE head for a target: first its files, then its acceptance.
 
 A head that no engine can run is a ValueError of the loader. A head that runs but looks wrong is a problem in the
-report: maps that disagree, features taken one layer off.
+report: inconsistent maps, or features taken one layer off.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .evaluate import Acceptance, acceptance_of, generate_with_head
 from .frozen_target import DenseAttention, FrozenTarget
 
 _MIN_ACCEPTANCE = 1.2  # a head below this is not worth running
-_CLEAR_LEAD = 0.02  # lead in agreement by which another layer convention counts as better
+_CLEAR_LEAD = 0.02  # lead in agreement from which another layer numbering counts as better
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class HeadReport:
 
 
 def find_head(head: str, progress: Progress | None = None) -> Path:
-    """The folder of `head`: one on this disk, a hub name or shipped:NAME. ValueError where it holds no head."""
+    """The folder of `head`: a local one, a hub name or shipped:NAME. ValueError if it has no head."""
     check_head_files(head, "check-head", progress)
     return head_folder(head)
 
@@ -87,10 +87,8 @@ def _map_problems(tensors: dict[str, Tensor], vocab_size: int) -> list[str]:
 
 @torch.inference_mode()
 def agreement(head: Eagle3Head, target: LlamaModel, sequences: list[tuple[list[int], int]], shift: int) -> float:
-    """Share of the tokens after a prompt that the head's first draft gets right, its features taken `shift` layers off.
-
-    sequences: (ids, number of prompt ids).
-    """
+    """Share of the tokens after a prompt for which the head's first draft is right, with its features taken `shift`
+    layers off. sequences: (ids, number of prompt ids)."""
     hits = total = 0
     max_tokens = max(len(ids) for ids, _ in sequences)
     no_ids = torch.zeros(1).long()
@@ -120,14 +118,14 @@ def check_head(
     max_tokens: int = 64,
     k: int = 4,
 ) -> HeadReport:
-    """The files, then greedy acceptance over a few prompts and the layers that the head's features come from."""
+    """Checks the files, then greedy acceptance over a few prompts and the layers that the head's features come from."""
     report = check_files(head_dir, target)
     requests = [(ids, max_tokens) for ids in prompts]
     done = generate_with_head(head_dir, target, requests, stop_token_ids, k, 0.0, 0, len(prompts))
     report.acceptance = acceptance_of(done.rounds, k, done.requests)
     if report.acceptance.length < _MIN_ACCEPTANCE:
         report.problems.append(
-            f"acceptance length {report.acceptance.length:.2f} over {len(prompts)} prompts: next to nothing is "
+            f"acceptance length {report.acceptance.length:.2f} over {len(prompts)} prompts: almost nothing is "
             "accepted; was it trained for this target?"
         )
     sequences = [([*r.prompt_ids, *r.output_ids], len(r.prompt_ids)) for r in done.requests.values()]
@@ -152,5 +150,5 @@ def _check_layers(
     if report.agreement[best] > actual + _CLEAR_LEAD:
         report.problems.append(
             f"the head does better on states entering layers {best} ({report.agreement[best]:.2f}) than on those the "
-            f"engine gives it ({actual:.2f}): it was trained by another convention of layer numbers"
+            f"engine gives it ({actual:.2f}): it was trained with a different layer numbering"
         )

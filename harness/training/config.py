@@ -25,19 +25,19 @@ _Part = TypeVar("_Part", bound=Options)
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateConfig(Options):
-    """Which conversations the target holds, and how it answers."""
+    """The conversations that the target has, and how it answers."""
 
     target: str = _head(help="Asset name, hub name, Hugging Face directory or .gguf.")
     data: tuple[str, ...] = _head(
         help="Prompts: sharegpt, gsm8k-train, or a file (.json, .jsonl, .parquet); *N: N samples of each."
     )
     exclude: tuple[str, ...] = _responses(("gsm8k",), "Evaluation data to keep out of training. Default: gsm8k.")
-    num_prompts: int = _responses(0, "Most conversations; 0: all.", least=0)
+    num_prompts: int = _responses(0, "Maximum number of conversations; 0: all.", least=0)
     max_turns: int = _responses(3, "Human turns per conversation; the target answers each.", least=1)
     max_prompt_tokens: int = _responses(
         640, "A conversation ends when a prompt, earlier turns included, is longer.", unit="tokens", least=1
     )
-    max_response_tokens: int = _responses(256, "Most tokens of a response.", unit="tokens", least=1)
+    max_response_tokens: int = _responses(256, "Maximum tokens of a response.", unit="tokens", least=1)
     samples_per_prompt: int = _responses(2, "Responses per conversation.", least=1)
     greedy_share: float = _responses(0.5, "Share of greedy samples; at most one per conversation.")
     temperature_low: float = _responses(0.7, "Lowest temperature of sampled responses.")
@@ -63,7 +63,7 @@ class GenerateConfig(Options):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of everything that decides the responses; the size of batches only changes rounding."""
+        """Hash of everything that determines the responses; the batch size only changes rounding."""
         values = {name: value for name, value in dataclasses.asdict(self).items() if name != "generate_batch"}
         text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -77,11 +77,13 @@ class TrainConfig(Options):
         None, "Strategy that the head is for: one that drafts token by token (default), or all tokens in one pass."
     )
     draft_vocab_size: int = _training(
-        12_000, "Tokens that the head can draft: the most frequent ones in the responses.", unit="tokens", least=1
+        12_000, "Size of the draft vocabulary: the most frequent tokens in the responses.", unit="tokens", least=1
     )
     intermediate_size: int = _training(0, "Width of the MLP in the head's layer; 0: the target's.", least=0)
-    unroll: int = _training(5, "Drafts in a row that are trained: on the head's own outputs, or in one pass.", least=1)
-    decay: float = _training(0.9, "Weight of an unrolled step relative to the one before.")
+    unroll: int = _training(
+        5, "Consecutive drafts that are trained: on the head's own outputs, or in one pass.", least=1
+    )
+    decay: float = _training(0.9, "Weight of an unrolled step relative to the previous one.")
     lr: float = _training(1e-3, "Peak learning rate.")
     warmup_steps: int = 100
     epochs: float = _training(8.0, "Passes over the responses.")
@@ -116,7 +118,7 @@ class TrainConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainHeadOptions(GenerateConfig, TrainConfig):
-    """Options of `specbench train-head`: both halves, and where and how long."""
+    """Options of `specbench train-head`: both halves, the output, and time limits."""
 
     out: Path = _head(help="Output folder: the head, and everything else below it.")
     responses: Path | None = _responses(None, "Folder of the target's responses, if shared. Default: OUT/responses.")

@@ -68,7 +68,7 @@ def find_data(text: str, default_samples: int, progress: Progress | None = None)
 
 
 def read_turns(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(record id, human turns) of every record that has any. Raises ValueError for records of no known form."""
+    """(record id, human turns) of every record that has any. Raises ValueError for records of an unknown format."""
     for position, record in enumerate(iter_conversations(path)):
         record = question_record(record)
         turns = _turns_of(record, f"{path}: record {position + 1}")
@@ -91,7 +91,7 @@ def _turns_of(record: JsonObject, where: str) -> tuple[str, ...]:
 
 
 def excluded_keys(names: Collection[str], find: Callable[[str], DataSource]) -> set[str]:
-    """Hashes of every human turn of data that is for evaluation only."""
+    """Hashes of every human turn of evaluation-only data."""
     return {text_key(turn) for name in names for _, turns in read_turns(find(name).path) for turn in turns}
 
 
@@ -100,8 +100,8 @@ def select(
 ) -> Selection:
     """Conversations in a seeded order, at most `num_prompts` (0: all).
 
-    Left out: ShareGPT's held-out conversations, any conversation that opens with a text of theirs or says one of
-    `excluded`, and openings seen before.
+    Left out: ShareGPT's held-out conversations, any conversation that starts with one of their texts or contains one of
+    `excluded`, and repeated openings.
     """
     records = [(source, record_id, turns) for source in sources for record_id, turns in read_turns(source.path)]
     held_openings = [text_key(turns[0]) for _, record_id, turns in records if _is_held(record_id)]

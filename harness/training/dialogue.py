@@ -22,7 +22,7 @@ _MAX_CHARACTERS = 12  # per token of the limit: longer texts (pasted books) are 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResponseSequence:
-    """Token ids with the half-open spans that the target generated. `looped`: its last response ends in a loop."""
+    """Token ids with the half-open spans that the target generated. `looped`: the last response ends in a loop."""
 
     id: str
     temperature: float
@@ -35,7 +35,7 @@ class ResponseSequence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One of the samples drawn of a conversation."""
+    """One of the samples drawn for a conversation."""
 
     conversation: Conversation
     index: int
@@ -48,16 +48,16 @@ class Sample:
 
 
 def unit(*parts: object) -> float:
-    """A number in [0, 1) that depends on nothing but its arguments."""
+    """A number in [0, 1) that depends only on its arguments."""
     digest = hashlib.sha256("|".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def samples(conversations: Sequence[Conversation], config: GenerateConfig) -> Iterator[Sample]:
-    """The first sample of every conversation, then every second one: a run that is cut short has seen all prompts.
+    """The first sample of every conversation, then every second one: an interrupted run has seen all prompts.
 
-    The first sample is greedy as often as `greedy_share` of all samples asks for; the others are drawn at temperatures
-    spread over the config's range.
+    The first samples are greedy as often as `greedy_share` of all samples requires; the others are drawn at
+    temperatures spread over the config's range.
     """
     for index in range(max((c.num_samples for c in conversations), default=0)):
         for conversation in conversations:

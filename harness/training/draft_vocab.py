@@ -13,7 +13,7 @@ from .shards import Sequences
 
 @dataclass(frozen=True, slots=True)
 class DraftVocab:
-    """Ascending target ids [Vd] that the head can draft, and the share of response tokens that are among them."""
+    """Ascending target ids [Vd] that the head can draft, and the share of response tokens among them."""
 
     target_id_Vd: Tensor
     vocab_size: int
@@ -31,7 +31,7 @@ class DraftVocab:
 
     @property
     def draft_id_V(self) -> Tensor:
-        """int64: the draft id of a target id, -1 where it has none."""
+        """int64: the draft id of a target id, -1 if it has none."""
         ids = torch.full((self.vocab_size,), -1)
         ids[self.target_id_Vd] = torch.arange(len(self.target_id_Vd))
         return ids

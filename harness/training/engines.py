@@ -24,7 +24,7 @@ def throughput_engine(
         arms=(arm,),
         max_model_len=max_model_len,
         max_concurrency=max_num_seqs,
-        # Decodes take their rows out of a mixed step first; prompts must not crawl behind them.
+        # Decodes take their rows of a mixed step first; prompts must still make progress.
         max_num_batched_tokens=max(_PREFILL_ROWS[device], 8 * max_num_seqs),
     )
     return build_engine(resolve_arm(arm, device, synthetic_weights=False), config, target)

@@ -1,7 +1,7 @@
-"""Acceptance of a head over a workload, measured with the engine, as a user of the head will see it.
+"""Acceptance of a head over a workload, measured with the engine, as a user of the head would see it.
 
-Small models repeat themselves, which inflates acceptance. So every figure comes with the share of looping outputs and
-the acceptance without them.
+Small models repeat themselves, which inflates acceptance. Every figure therefore comes with the share of looping
+outputs and the acceptance without them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .loops import is_loop
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Acceptance:
-    """Acceptance length (accepted drafts + 1 a round) with the ends of its 95 % bootstrap interval over prompts.
+    """Acceptance length (accepted drafts + 1 per round) with the ends of its 95 % bootstrap interval over prompts.
 
     marginal[i]: rounds that accepted draft i+1; conditional[i]: the same among rounds that accepted draft i.
     """
@@ -43,7 +43,7 @@ class Acceptance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadEvaluation:
-    """One workload at one temperature. `without_loops` is None where every output loops."""
+    """One workload at one temperature. `without_loops` is None if every output loops."""
 
     workload: str
     rule: str
@@ -76,8 +76,8 @@ def evaluate_head(
     max_num_seqs: int = 64,
     on_done: Callable[[RequestRow], None] = lambda row: None,
 ) -> HeadEvaluation:
-    """Greedy (temperature 0) or sampled, chain of `k` drafts over every prompt of the workload; `on_done` is told of
-    each that has ended."""
+    """Greedy (temperature 0) or sampled, chain of `k` drafts over every prompt of the workload; `on_done` is called for
+    each one that has ended."""
     prompts = [(p.token_ids, p.max_tokens) for p in workload.prompts]
     done = generate_with_head(head_dir, target, prompts, stop_token_ids, k, temperature, seed, max_num_seqs, on_done)
     loops = {number for number, request in done.requests.items() if is_loop(request.output_ids)}

@@ -58,7 +58,7 @@ def published_tensors(module: HeadModule, vocab: DraftVocab, dtype: torch.dtype)
 
 
 def head_config(module: HeadModule, target: JsonObject, dtype: torch.dtype) -> JsonObject:
-    """config.json of the head; `target` is that of the target."""
+    """config.json of the head; `target` is the target's."""
     shared = {key: target[key] for key in _SHARED_KEYS if target.get(key) is not None}
     kind = {} if module.placeholder is None else {"ptd_token_id": PLACEHOLDER_ID}
     return {

@@ -24,7 +24,7 @@ _LOGIT_ROWS = 8192  # full-vocabulary logits exist for this many rows at a time
 
 @dataclass(frozen=True, slots=True)
 class TrainingTargets:
-    """What the head learns from: the target's features, and its distributions over the draft vocabulary."""
+    """The training targets of the head: the target's features, and its distributions over the draft vocabulary."""
 
     features_NF: Tensor
     logits_QV: Tensor  # [Q, Vd], in the target's dtype

@@ -66,10 +66,8 @@ class Generation:
     def run(
         self, conversations: list[Conversation], budget_s: float, report: Callable[[GenerateStats], None]
     ) -> GenerateStats:
-        """Resumes where the shards of the folder end. Conversations in flight when time is up are dropped.
-
-        `report` is called about once a second.
-        """
+        """Resumes after the last shard of the folder. Conversations in flight when time is up are dropped. `report` is
+        called about once per second."""
         start, reported = time.perf_counter(), 0.0
         done = finished_samples(self._folder)
         todo = (s for s in samples(conversations, self._config) if s.id not in done)

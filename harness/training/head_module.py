@@ -21,7 +21,7 @@ from specbench.harness.engines.native.models.config import ModelConfig
 
 from .unrolled_attention import unrolled_attention
 
-PLACEHOLDER_ID = 0  # any token will do: its rows are told from real ones by their learned features
+PLACEHOLDER_ID = 0  # any token works: learned features distinguish its rows from real ones
 _Inputs = ParamSpec("_Inputs")
 _Outputs = TypeVar("_Outputs")
 
@@ -62,7 +62,7 @@ class HeadModule(nn.Module):
         self.placeholder = nn.Parameter(torch.empty(3 * h).uniform_(-1, 1, generator=generator)) if one_pass else None
 
     def cast(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Copies of all but `lm_head` in the dtype of the arithmetic, for one optimiser step."""
+        """Copies of all weights except `lm_head` in the dtype of the arithmetic, for one optimiser step."""
         return {name: weight.to(dtype) for name, weight in self.named_parameters() if name != "lm_head"}
 
 
@@ -121,7 +121,7 @@ class Unroller:
 
 
 def shifted(ids_BT: Tensor, by: int) -> Tensor:
-    """Columns moved left by `by`, filled with zeros."""
+    """Columns shifted left by `by`, filled with zeros."""
     return F.pad(ids_BT[:, by:], (0, min(by, ids_BT.shape[1])))
 
 
@@ -134,7 +134,7 @@ def compiled_rows(function: Callable[_Inputs, _Outputs], num_inputs: int) -> Cal
 
     Only these are dynamic: the sizes of the model stay constants of the generated code.
     """
-    import torch._dynamo as dynamo  # seconds to import, and needed nowhere else
+    import torch._dynamo as dynamo  # takes seconds to import, and is needed nowhere else
 
     run = torch.compile(function)
 

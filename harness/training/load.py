@@ -1,4 +1,4 @@
-"""Loading the target of a training or a check: by asset name, hub name, directory or .gguf file."""
+"""Loads the target of a training or a check: by asset name, hub name, directory or .gguf file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specbench.workloads.tokenizer import load_tokenizer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedTarget:
-    """The target to train for. `described` holds name, hub_name, source, sha256."""
+    """The target to train for. `described` has name, hub_name, source, sha256."""
 
     model: LlamaModel
     model_dir: Path

@@ -21,7 +21,7 @@ _CURVE_ROWS = 12
 
 
 def write_model_card(head_dir: Path) -> None:
-    """Raises ValueError where the folder was not made by `train-head`."""
+    """Raises ValueError if the folder was not made by `train-head`."""
     training, acceptance, log = (head_dir / name for name in (TRAINING, ACCEPTANCE, LOG))
     if not training.is_file():
         raise ValueError(f"{head_dir} has no {TRAINING}; only a head made by train-head has a card to write")

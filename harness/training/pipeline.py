@@ -55,8 +55,8 @@ class TrainingProgress(Protocol):
 def train_head(options: TrainHeadOptions, command: str, target: LoadedTarget, progress: TrainingProgress) -> Path:
     """Runs the stages that are not done yet; returns the folder of the head, or of the responses (`only_responses`).
 
-    `command` is the command line to record. Raises ValueError for folders that hold something else, and for options
-    that do not match what they hold.
+    `command` is the command line to record. Raises ValueError for folders with other content, and for options that do
+    not match it.
     """
     start = time.perf_counter()
     out, responses = options.out, options.responses_folder
@@ -77,7 +77,7 @@ def train_head(options: TrainHeadOptions, command: str, target: LoadedTarget, pr
     trainer = make_trainer(train, target.model, sequences, vocab, out)
     if options.resume and (out / "checkpoint.pt").is_file():
         trainer.resume()
-        progress.say(f"going on after step {trainer.step:,} of {trainer.num_steps:,}")
+        progress.say(f"continuing after step {trainer.step:,} of {trainer.num_steps:,}")
     left_s = options.budget_s - (time.perf_counter() - start) - _EXPORT_S
     trainer.run(max(left_s, 1.0), progress.trained)
     write_head(out, trainer.module, vocab, read_config(target.model_dir)[1], torch.bfloat16)
@@ -147,7 +147,7 @@ def _select(config: GenerateConfig, progress: TrainingProgress) -> tuple[list[Da
     excluded = excluded_keys(config.exclude, lambda name: find_data(name, 1, progress.asset))
     selection = select(sources, excluded, config.num_prompts, config.max_turns, config.seed)
     if not selection.conversations:
-        raise ValueError(f"data: nothing is left of {', '.join(config.data)} once evaluation texts are taken out")
+        raise ValueError(f"data: nothing is left of {', '.join(config.data)} without the evaluation texts")
     return sources, selection
 
 
@@ -160,7 +160,7 @@ def _make_responses(
 ) -> None:
     folder, model = options.responses_folder, target.model
     if _read_described(folder).get("done") or (options.generate_budget_s == 0 and shard_paths(folder)):
-        progress.say(f"responses are there: {folder}")
+        progress.say(f"using existing responses: {folder}")
         return
     described = {"fingerprint": config.fingerprint, "config": config, "target": target.described}
     write_json(folder / "responses.json", described)
@@ -185,6 +185,6 @@ def _make_responses(
 
 
 def _without_folders(config: GenerateConfig) -> JsonObject:
-    """The config with file names in place of this machine's paths."""
+    """The config with file names instead of paths on this machine."""
     names = {key: [Path(text).name for text in getattr(config, key)] for key in ("data", "exclude")}
     return {**dataclasses.asdict(config), **names}

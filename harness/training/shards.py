@@ -33,7 +33,7 @@ def shard_paths(folder: Path) -> list[Path]:
 
 
 def write_shard(folder: Path, rows: Sequence[ResponseSequence]) -> None:
-    """One more shard of `folder`."""
+    """Writes another shard of `folder`."""
     columns = {name: [getattr(row, name) for row in rows] for name in _SCHEMA.names}
     name = f"responses-{len(shard_paths(folder)):05d}.parquet"
     write_parquet(folder / name, arrow.Table.from_pydict(columns, schema=_SCHEMA))
@@ -79,11 +79,11 @@ class Sequences:
 
 
 def read_sequences(folder: Path) -> Sequences:
-    """Every shard of a folder. Raises ValueError where there is nothing to train on."""
+    """Every shard of a folder. Raises ValueError if there is nothing to train on."""
     # Shards are in order of time, which training must not depend on.
     rows = _read(folder, _SCHEMA.names).to_pandas().sort_values("id", kind="stable")
     if rows.empty:
-        raise ValueError(f"{folder}: holds no responses to train on")
+        raise ValueError(f"{folder}: has no responses to train on")
     offset_N1 = np.concatenate([[0], np.cumsum(rows["token_ids"].map(len))])
     is_response_T = np.zeros(offset_N1[-1], dtype=bool)
     for offset, starts, ends in zip(offset_N1, rows["span_starts"], rows["span_ends"], strict=False):

@@ -26,7 +26,8 @@ RowGrads = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tens
 def row_grads(
     logits_RV: Tensor, target_QV: Tensor, lse_Q: Tensor, best_Q: Tensor, place_R: Tensor, weight_R: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradient [R, V] of the weighted loss by the logits, cross-entropy [R] and whether the choices agree [R].
+    """Gradient [R, V] of the weighted loss with respect to the logits, cross-entropy [R], and whether the choices agree
+    [R].
 
     Rows whose target choice is outside the draft vocabulary have weight 0: no draft could be accepted there.
     """

@@ -31,7 +31,7 @@ _FLOOR = 0.01  # of the peak learning rate, at the end
 
 @dataclass(slots=True)
 class LogRow:
-    """Means since the row before. `accuracy`: share of rows whose choice is the target's, by unrolled step."""
+    """Means since the previous row. `accuracy`: share of rows whose choice is the target's, by unrolled step."""
 
     step: int
     num_steps: int
@@ -56,7 +56,7 @@ def learning_rate(config: TrainConfig, step: int, progress: float) -> float:
 
 
 class Trainer:
-    """One training run. `checkpoint` is the file that `resume` reads; it is written every so often and at the end."""
+    """One training run. `checkpoint` is the file that `resume` reads; it is written periodically and at the end."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Trainer:
         write_atomically(self._checkpoint, lambda file: torch.save(state, file))
 
     def resume(self) -> None:
-        """Goes on where `checkpoint` was written. Raises ValueError if it belongs to other options."""
+        """Continues from `checkpoint`. Raises ValueError if it belongs to other options."""
         state = torch.load(self._checkpoint, map_location=self._frozen.target.device, weights_only=True)
         if state["config"] != asdict(self.config):
             changed = [k for k, v in asdict(self.config).items() if state["config"].get(k) != v]

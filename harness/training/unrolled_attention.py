@@ -19,7 +19,7 @@ _ops = torch.ops.aten
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Causal attention, its fp32 logsumexp [B, H, T], and the random state that a GPU's backward asks for."""
+    """Causal attention, its fp32 logsumexp [B, H, T], and the random state that a GPU's backward needs."""
     if q.device.type == "cpu":
         out, lse = _ops._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True, scale=scale)
         return out, lse, ()
@@ -82,6 +82,6 @@ class _UnrolledAttention(torch.autograd.Function):
 
 
 def unrolled_attention(q: Tensor, keys: list[Tensor], values: list[Tensor], scale: float) -> Tensor:
-    """[B, H, T, D]. `keys[0]`, `values[0]` are the first pass's; the others those of later passes, the newest last."""
+    """[B, H, T, D]. `keys[0]`, `values[0]` are the first pass's; the others are those of later passes, newest last."""
     later = [x for pair in zip(keys[1:], values[1:], strict=True) for x in pair]
     return _UnrolledAttention.apply(scale, q, keys[0], values[0], *later)

@@ -1,7 +1,7 @@
 """A card of one result, 1200 x 630 pixels, for pull requests and slides; drawn by matplotlib in the site's colours.
 
-Every text is measured and folded into the place it has; where it does not fit it is set smaller, and what is too long
-for the smallest letters is cut and says so by its ending. What makes the figures doubtful is red, and nothing else.
+Every text is measured and folded to fit its box. If it does not fit, it is set in a smaller size; text that is too long
+even for the smallest size is cut and ends with a mark. Only doubts about the figures are red.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _CUT = " ..."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """`answer`: a sentence. `facts`: the first is set large. `warnings`: what makes the figures doubtful; `conditions`:
-    facts under which they hold. `chart`: with a name to each row, or None. `about`: what was measured, and where."""
+    """`answer`: a sentence. `facts`: the first is set large. `warnings`: doubts about the figures; `conditions`: facts
+    under which the figures hold. `chart`: one with a name per row, or None. `about`: what was measured, and where."""
 
     heading: str
     answer: str
@@ -88,8 +88,7 @@ def card_figure(card: Card) -> Figure:
 
 
 def _below(drawn: Figure, looks: Sequence[tuple[str, float, dict[str, str]]], place: Place) -> None:
-    """Texts one below the other, each as high as it needs and at most its own limit; a line is left to each further
-    one."""
+    """Stacks texts, each as high as it needs up to its own limit, keeping at least one line for each remaining text."""
     top, end = place.y, place.y + place.height
     for n, (text, limit, look) in enumerate(looks, start=1):
         left = end - top - (len(looks) - n) * (_LINE_PX + _GAP_PX)
@@ -118,8 +117,7 @@ def _facts(drawn: Figure, facts: Sequence[Fact], place: Place) -> None:
 
 
 def _write(drawn: Figure, text: str, place: Place, size: float, **look: str) -> Text:
-    """`text` in lines that fit the place, smaller where it has too many words for it, and cut where the smallest
-    letters are too large."""
+    """`text` in lines that fit the box: smaller if it is too long, and cut if even the smallest size is too large."""
     written = drawn.text(
         place.x / WIDTH_PX,
         1 - place.y / HEIGHT_PX,
@@ -146,7 +144,7 @@ def _write(drawn: Figure, text: str, place: Place, size: float, **look: str) -> 
 
 
 def _folded(written: Text, text: str, width_px: float) -> list[str]:
-    """Greedily, between words; a word that is wider than the place is folded where it must."""
+    """Greedily, between words; words that are wider than the box are broken."""
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
@@ -172,7 +170,7 @@ def _height(written: Text, lines: Sequence[str]) -> float:
 
 
 def _chart(drawn: Figure, chart: Chart, place: Place) -> None:
-    """Its title above, its axes as large as their labels leave them room."""
+    """The title on top, and axes as large as their labels allow."""
     _write(drawn, chart.x.title, Place(x=place.x, y=place.y, width=place.width, height=18), _SIZES["note"])
     axes = drawn.add_axes((place.x / WIDTH_PX, 0.3, place.width / WIDTH_PX, 0.3))
     draw(chart, axes, chart.frame)
@@ -187,7 +185,7 @@ def _chart(drawn: Figure, chart: Chart, place: Place) -> None:
 
 
 def _take_in(axes: Axes) -> None:
-    """Moves the ends of the scale until the words at the values lie between the axes."""
+    """Extends the scale until the texts at the values lie between the axes."""
     inside = axes.get_window_extent()
     boxes = [text.get_window_extent() for text in axes.texts]
     low, high = axes.get_xlim()
@@ -198,7 +196,7 @@ def _take_in(axes: Axes) -> None:
 
 
 def _fit(axes: Axes, place: Place) -> None:
-    """Moves the ends of the axes until all that is written beside them lies in the place."""
+    """Moves the ends of the axes until all text around them lies in the box."""
     left, right = place.x, place.x + place.width
     bottom, top = HEIGHT_PX - place.y - place.height, HEIGHT_PX - place.y  # upwards, as matplotlib counts
     ends = [left, bottom, right, top]

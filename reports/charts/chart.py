@@ -47,13 +47,13 @@ class Style:
 
 @dataclass(slots=True)
 class Styles:
-    """The style of each series, the same in all charts of a site: assigned in the order in which names turn up."""
+    """The style of each series, the same in all charts of a site: assigned in the order in which names appear."""
 
     known: dict[str, Style] = field(default_factory=dict)
 
     def of(self, names: Iterable[str]) -> dict[str, Style]:
-        """Names that differ in marks of their measurement alone are of one strategy, and look alike; beside each other
-        they must differ."""
+        """Names that differ only in marks of their measurement belong to one strategy and share a style, unless one
+        chart has both."""
         asked = list(dict.fromkeys(names))
         plain = Counter(_MARKS.sub("", name) for name in asked)
         return {name: self._one(own if plain[own := _MARKS.sub("", name)] == 1 else name) for name in asked}
@@ -119,23 +119,23 @@ class Chart:
 
     @property
     def names(self) -> list[str]:
-        """What the rows of a chart with names are called, from the top; empty for other charts."""
+        """The names of the rows, from the top; empty for charts without names."""
         return list(dict.fromkeys(self.frame["y"])) if self.y.scale == "names" else []
 
     @property
     def told(self) -> list[str]:
-        """Columns that tables and tooltips have: without one that repeats a name."""
+        """The columns of tables and tooltips, without any that repeats a name."""
         twice = {"part", "facet"} if self.names_itself else set()
         return [str(name) for name in self.frame if not str(name).startswith("_") and name not in twice]
 
     @property
     def legend(self) -> dict[str, Style]:
-        """The styles of what can be seen; empty where names stand at their values."""
+        """The styles for the legend; empty if names are written at the values."""
         return {} if self.names_itself else {n: style for n, style in self.styles.items() if n not in self.too_thin}
 
     @property
     def names_itself(self) -> bool:
-        """Whether a row or a small chart has one name alone, which stands beside or above it."""
+        """Whether each row or small chart has a single name, which is written beside or above it."""
         if not self.styles or not len(self.frame):
             return False
         if "part" in self.frame:
@@ -146,7 +146,7 @@ class Chart:
 
     @property
     def too_thin(self) -> list[str]:
-        """Parts of stacked bars of which none is as wide as a line."""
+        """Parts of stacked bars whose bars are all thinner than a line."""
         if "part" not in self.frame or not len(self.frame):
             return []
         longest = float(self.frame.groupby("y")["x"].sum().max())
@@ -158,15 +158,15 @@ class Chart:
         return self.marks in ("lines", "steps")
 
     def strokes(self) -> dict[tuple[str, bool], tuple[int, ...]]:
-        """The dashes of each (series, dashed); where some lines are dashed on purpose, all others are solid."""
+        """The dash pattern of each (series, dashed). If some lines are dashed on purpose, all others are solid."""
         if "dashed" in self.frame:
             keys = zip(self.frame["series"], self.frame["dashed"], strict=True)
             return {(name, is_dashed): (3, 3) if is_dashed else (1, 0) for name, is_dashed in keys}
         return {(name, False): style.dash for name, style in self.styles.items()}
 
     def num_on_top(self) -> dict[str, int]:
-        """How many later lines have every point of a series, which must be drawn wider to be seen behind them; empty
-        where all can be seen."""
+        """For each series, how many later lines cover all its points: it must be drawn wider to be visible behind them.
+        Empty if all are visible."""
         if not (self.has_lines and self.styles):
             return {}
         columns = [name for name in ("x", "y", "dashed") if name in self.frame]
@@ -183,12 +183,13 @@ class Chart:
 
 
 def small_charts(frame: pd.DataFrame, suffix: str = "") -> pd.DataFrame:
-    """With a facet for each series where one chart would have too many lines; names but for `suffix` alike share it."""
+    """With one facet per series if one chart would have too many lines; names that differ only in `suffix` share a
+    facet."""
     if frame["series"].nunique() <= _MOST_LINES:
         return frame
     return frame.assign(facet=frame["series"].str.removesuffix(suffix))
 
 
 def drawable(*charts: Chart) -> tuple[Chart, ...]:
-    """Those that have something to show."""
+    """The charts that have something to show."""
     return tuple(chart for chart in charts if len(chart.frame))

@@ -27,8 +27,8 @@ _INK, _QUIET, _BAND = "#1a1c20", "#545962", "#c9cdd4"
 
 
 def write_pictures(charts: Iterable[tuple[str, Chart]], folder: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
-    """`<stem>.<format>` of each (stem, chart); the files written. A chart without rows is not drawn, and a picture that
-    an earlier state left in its place is removed."""
+    """Writes `<stem>.<format>` for each (stem, chart) and returns the files. A chart without rows is not drawn, and its
+    picture from an earlier state is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for stem, chart in charts:
@@ -67,7 +67,7 @@ def figure(chart: Chart) -> Figure:
 
 
 def draw(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
-    """The values of `frame`, all or those of one facet, and what lies behind and beside them."""
+    """Draws the values of `frame` (all, or those of one facet) and whatever lies behind and beside them."""
     if chart.names:
         frame = frame.assign(y=frame["y"].map(chart.names.index))
     _draw_behind(chart, axes)
@@ -77,15 +77,13 @@ def draw(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
 
 
 def num_lines(name: str) -> int:
-    """That the name of a row takes beside its axis."""
+    """The width that row names need beside their axis."""
     return wrapped(name, _AXIS_CHARACTERS).count("\n") + 1
 
 
 def wrapped(label: str, width: int) -> str:
-    """The whole label, broken after commas and blanks into lines of at most `width`, never read as mathematics.
-
-    Nothing is cut off: labels often differ only at their ends.
-    """
+    """The whole label, broken after commas and blanks into lines of at most `width`, never parsed as mathematics.
+    Nothing is cut off, because labels often differ only at their ends."""
     words = re.split(r"(?<=[, ])", label)
     pieces = [word[i : i + width] for word in words for i in range(0, len(word), width)]
     lines = [""]
@@ -201,7 +199,7 @@ def _finish(chart: Chart, axes: Axes) -> None:
 
 
 def _tick(value: float) -> str:
-    """With thousands commas, as tables have them, and without digits that rounding has made: 0.3, 12.5, 1,250."""
+    """With thousands commas as in tables, and without digits from rounding errors: 0.3, 12.5, 1,250."""
     text = f"{value:,.6f}".rstrip("0").rstrip(".") if abs(value) >= 1 else f"{value:.6g}"
     return text.replace("-", "\N{MINUS SIGN}")
 
@@ -216,7 +214,7 @@ def _colour(chart: Chart, name: str) -> str:
 
 @cache
 def palette() -> dict[str, str]:
-    """Colours in light mode by their names in the style sheets, where they come first."""
+    """Light-mode colours by name, from the style sheets, which define them first."""
     texts = [(Path(__file__).parents[1] / name).read_text(encoding="utf-8") for name in _STYLE_SHEETS]
     found: dict[str, str] = {}
     for name, colour in re.findall(r"--([\w-]+): (#[0-9a-f]{6});", "".join(texts)):

@@ -1,7 +1,7 @@
-"""Charts as Vega-Lite specifications, made with altair, with the data inline. Colours are the page's CSS variables.
+"""Charts as Vega-Lite specifications, made with altair, with the data inline.
 
-Charts thus follow the page into dark mode and print without being redrawn. The accessible name of every SVG mark is its
-values.
+Colours are the page's CSS variables, so charts follow the page into dark mode and print without being redrawn. The
+accessible name of every SVG mark is its values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CONFIG: JsonObject = {
 
 
 def specification(chart: Chart) -> JsonObject:
-    """The Vega-Lite specification as plain data. altair makes the layers; they are put together here, because its own
+    """The Vega-Lite specification as plain data. altair makes the layers, and this module combines them: altair's own
     layering and facets copy every layer many times, and its checks do not know the page's colours."""
     frame = chart.frame
     if "part" in frame:
@@ -80,7 +80,7 @@ def specification(chart: Chart) -> JsonObject:
 
 
 def _behind(chart: Chart) -> Iterator[alt.Chart]:
-    """What is drawn behind the values: a line across the chart, a band about 0, events, each with its own data."""
+    """Layers behind the values: a line across the chart, a band about 0, events, each with its own data."""
     if chart.rule is not None:
         line = _own([{"at": chart.rule}]).mark_rule(strokeWidth=1.5, aria=False)
         yield line.encode(x=_x(chart, "at")) if chart.names else line.encode(y=_y(chart, "at"))
@@ -197,7 +197,7 @@ def _y(chart: Chart, column: str = "y") -> alt.Y:
 
 
 def _padding_px(chart: Chart) -> float:
-    """Room at both ends for half of the longest word above a value."""
+    """Space at both ends for half of the longest text above a value."""
     if not chart.names:
         return 24 if chart.words else 12
     longest = max((len(str(word)) for word in chart.frame[chart.words].dropna()), default=0) if chart.words else 0

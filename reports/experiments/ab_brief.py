@@ -24,7 +24,7 @@ _CLAIMS = {IMPROVED: "B is faster than A", REGRESSED: "B is slower than A", EQUI
 
 def ab_answer(record: Judgement) -> str:
     """`B against A: improved. B is faster than A: TPOT -22.5% [-25.7%, -19.2%]; outputs equal 160 of 160.`"""
-    claim = _CLAIMS.get(record.product, "It is not known which side is faster")
+    claim = _CLAIMS.get(record.product, "It is unclear which side is faster")
     if record.verdict in NO_VERDICT:
         claim = "No verdict"
     tpot = next((c for c in record.metrics if c.metric.name == TPOT_MS.name and c.change is not None), None)
@@ -37,7 +37,7 @@ def ab_answer(record: Judgement) -> str:
 
 
 def ab_unequal(record: Judgement) -> str:
-    """How many outputs of the two sides differ, where some do and acceptance is not forced; else empty."""
+    """The number of outputs that differ between the sides, unless acceptance is forced; empty if none do."""
     same = record.same_output
     if same.num_same == same.num_pairs or is_not_judged(record):
         return ""
@@ -45,7 +45,8 @@ def ab_unequal(record: Judgement) -> str:
 
 
 def ab_sides(record: Judgement) -> dict[str, str]:
-    """What each side has of its own, and what `both` have; marks without what stands in their brackets."""
+    """The part of each label that only that side has, and `both`: what they share; marks without the text in
+    brackets."""
     only, both = apart(record)
     marks = {label: [note.partition(" (")[0] for note in arm.notes] for label, arm in record.arms.items()}
     shared = [mark for mark in marks.get("A", ()) if mark in marks.get("B", ())]
@@ -58,8 +59,8 @@ def ab_sides(record: Judgement) -> dict[str, str]:
 
 
 def ab_brief_table(record: Judgement, width: int | None = None) -> Table:
-    """A row a metric, and the columns that fit into `width` characters. Its notes say what is not decided, and what
-    makes the figures doubtful."""
+    """A row per metric, with the columns that fit into `width` characters. The notes say what is undecided and which
+    figures are doubtful."""
     columns = {
         **FIGURES,
         "change [95% CI]": change_of,

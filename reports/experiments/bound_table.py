@@ -1,4 +1,4 @@
-"""What choosing better would give, as an answer, a table and a chart; the files that `specbench bound --write` adds."""
+"""The gain from better choices, as an answer, a table and a chart; the files that `specbench bound --write` adds."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _CHOICES = {
 
 
 def bound_answer(bound: Bound) -> str:
-    """The gap that is left above the fastest arm, and what closes how much of it."""
+    """The gap between the fastest arm and perfect drafts, and how much of it each choice would close."""
     best, perfect = _best(bound), bound.row("perfect")
     assert perfect is not None  # every drafter has one
     said = f"{_load(bound)}{_name(best)} is the fastest arm, {_ratio(best)} {bound.baseline} in TPOT; perfect drafts "
     said += f"would give {_ratio(perfect)} ({perfect.name.partition(', perfect')[0]} at K={perfect.drafts})."
     if perfect.tpot_ms >= best.tpot_ms:
-        return f"{said} At these costs of a round there is nothing to gain."
+        return f"{said} At these round costs there is nothing to gain."
     found = {text: row for what, text in _CHOICES.items() if (row := bound.row(what))}
     closed = [f"{_closed(row, best, perfect)} by {text} ({_ratio(row)})" for text, row in found.items()]
-    return f"{said} Of that gap in time per token can be closed: {', '.join(closed)}."
+    return f"{said} Share of that gap in time per token that could be closed: {', '.join(closed)}."
 
 
 def load_table(bounds: Sequence[Bound]) -> Table:
@@ -75,7 +75,7 @@ def bound_table(bound: Bound) -> Table:
 
 
 def bound_chart(bound: Bound) -> Chart:
-    """Every row as a bar, from what is measured to what is out of reach, with its bounds."""
+    """Every row as a bar with its bounds, from measured arms to perfect drafts."""
     rows = [(_name(row), _PARTS[row.what], row.ratio, *_ends(row), f"{row.ratio:.2f}x") for row in bound.rows]
     frame = pd.DataFrame(rows, columns=["y", "part", "x", "low", "high", "speed-up"])
     frame = frame.astype({"low": float, "high": float})  # also where all is known and there are none
@@ -83,7 +83,7 @@ def bound_chart(bound: Bound) -> Chart:
     return Chart(
         name="bound",
         title="What better choices would give",
-        description="Speed-up in TPOT against no-spec: measured arms, and what their recorded rounds say of others. "
+        description="Speed-up in TPOT against no-spec: measured arms, and estimates from their recorded rounds. "
         "Lines: from the least to the most that positions without a recorded round allow.",
         frame=frame,
         x=Axis(title="speed-up in TPOT", unit="factor", range=(0.0, 1.2 * float(frame["end"].max()))),
@@ -139,33 +139,36 @@ def _closed(row: BoundRow, best: BoundRow, perfect: BoundRow) -> str:
 
 def _notes(bound: Bound) -> Iterator[str]:
     yield (
-        "Computed from the rounds of this run, over its requests and all their tokens behind the first; the speed-up "
-        "of other tables is a mean over prompts. K for a request or a round is chosen knowing what will be accepted, "
-        "and no real policy knows that."
+        "Computed from the rounds of this run, over all tokens of its requests but the first; speed-ups in other "
+        "tables are means over prompts. K for a request or a round is chosen with knowledge of what will be accepted, "
+        "which no real policy has."
     )
     yield (
-        "bounds: by any count of accepted drafts where no arm of the drafter began a round (rounds known: the others) "
-        "and any K; the figure itself draws such counts from those that were seen."
+        "bounds: for any K, and any number of accepted drafts at positions where no arm of the drafter began a round "
+        "(rounds known: the other positions); the figure itself samples these numbers from the observed ones."
     )
     for one in bound.drafters:
         costs = [f"{number(ms)}{'' if k in one.measured else '*'}" for k, ms in enumerate(one.round_ms)]
-        yield f"{one.name}: ms a round with 0, 1, ... drafts: {', '.join(costs)} (*: between the measured ones)"
+        yield f"{one.name}: ms per round with 0, 1, ... drafts: {', '.join(costs)} (*: interpolated)"
         if one.num_shared:
             yield (
-                f"{one.name}: at {one.num_equal} of {one.num_shared} positions where rounds of two arms began both "
-                "accepted the same; elsewhere the arm with more drafts counts"
+                f"{one.name}: two arms accepted equally many drafts at {one.num_equal} of {one.num_shared} positions "
+                "where both began a round; at the others the arm with more drafts counts"
             )
     if any(row.what == "both" for row in bound.rows):
-        yield "in every round: both are paid, each by what its drafts add to a round without; the longer is kept"
+        yield (
+            "in every round: both run, each at the cost that its drafts add to a round without drafts; the longer "
+            "accepted prefix is kept"
+        )
     if bound.mean_batch > 1:
         yield (
-            f"up to {bound.mean_batch:.1f} requests share a round: its cost is that of this load, as if all of them "
-            "took the same K and each were free to choose"
+            f"up to {bound.mean_batch:.1f} requests share a round: its cost is that of this load with the same K for "
+            "all of them, although each chooses freely"
         )
     if bound.is_synthetic:
         yield (
-            "synthetic: acceptance was forced, so that this says what costs allow and nothing of drafters, of which no "
-            "two are combined"
+            "synthetic: acceptance was forced, so this shows what the costs allow and says nothing about the drafters; "
+            "no two of them are combined"
         )
     for reason in bound.left_out:
         yield f"left out: {reason}"

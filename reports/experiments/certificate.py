@@ -26,7 +26,7 @@ def certificate_answer(certificate: Mapping[str, Any]) -> str:
 
 def certificate_worst(certificate: Mapping[str, Any]) -> tuple[str, ...]:
     """`Worst regret: 0.0010 logits (eagle:k=4, temperature 0; tolerance 0.0123).`, then how many outputs differ from
-    the baseline's, and by how wide a gap at most. A sentence is left out where nothing tells it."""
+    the baseline's, and the widest gap. Sentences without data are left out."""
     judged = [row for row in certificate["certificates"] if not row.get("error")]
     said = []
     if known := [row for row in judged if row["worst_regret"] is not None]:
@@ -62,7 +62,8 @@ def certificate_table(certificate: Mapping[str, Any]) -> Table:
 
 
 def certificate_brief(certificate: Mapping[str, Any], width: int | None = None) -> Table:
-    """The columns that fit into `width` characters, what decides first; why arms failed is below."""
+    """The columns that fit into `width` characters, the decisive ones first; reasons for failures are below the
+    table."""
     rows = certificate["certificates"]
     columns = {name: _COLUMNS[name] for name in _FIRST}
     columns["verdict"] = lambda row: "passed" if row["ok"] else "FAILED"
@@ -76,12 +77,12 @@ def certificate_brief(certificate: Mapping[str, Any], width: int | None = None) 
 def _tolerance_note(temperature: str, row: Mapping[str, Any]) -> str:
     return (
         f"tolerance at temperature {temperature}: {number(row['logits'])} ({row['method']}; "
-        f"{row['undecided']:.1%} of {row['num_positions']} positions are nearer than that)"
+        f"{row['undecided']:.1%} of {row['num_positions']} positions are closer than that)"
     )
 
 
 def _other_engines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What an arm without our own fp32 pass was judged by, and what was not done; arms of one engine in one note."""
+    """How arms without our own fp32 pass were judged, and which checks were not done; one note per engine."""
     by_words: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         if row.get("judged_by"):

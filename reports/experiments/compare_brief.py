@@ -37,7 +37,7 @@ def compare_answer(compared: ComparedRuns) -> str:
 
 
 def compare_brief(compared: ComparedRuns, width: int | None = None) -> Table:
-    """A row for each arm that is no baseline, and the columns that fit into `width` characters."""
+    """A row for each arm that is not a baseline, with the columns that fit into `width` characters."""
     rows = [row for row in compared.rows if not row.is_baseline]
     runs = list(dict.fromkeys(row.run for row in rows))
     columns: dict[str, Callable[[Row], str]] = {"run": lambda row: row.run} if len(runs) > 1 else {}
@@ -73,7 +73,7 @@ def _tpot(row: Row) -> Comparison | None:
 
 
 def _verdict(row: Row) -> str:
-    """TPOT's verdict; in front of it the other gated figures that have changed."""
+    """TPOT's verdict, preceded by the other gated figures that have changed."""
     if not row.comparisons:
         return word_of(row)
     tpot = _tpot(row)

@@ -45,7 +45,7 @@ def compare_table(compared: ComparedRuns) -> Table:
 
 
 def without_run(table: Table) -> Table:
-    """With the run in the title, not in every row, where there is only one."""
+    """With the run in the title instead of every row, if there is only one."""
     runs = {row[0] for row in table.rows}
     if len(runs) != 1:
         return table
@@ -54,7 +54,7 @@ def without_run(table: Table) -> Table:
 
 
 def _arm_notes(compared: ComparedRuns) -> list[str]:
-    """What is compared with what, and the arms' own marks; arms of a run that it is said of stand in one line."""
+    """What is compared with what, and the marks of the arms; arms of a run that share a mark are in one line."""
     said: dict[tuple[str, str], list[str]] = {}
     for row in compared.rows:
         against = (
@@ -66,12 +66,12 @@ def _arm_notes(compared: ComparedRuns) -> list[str]:
 
 
 def counterpart_of(row: Row) -> str:
-    """The run alone, where the arm has the same name there."""
+    """Only the run, if the arm has the same name there."""
     return row.baseline.removesuffix(f": {row.arm}")
 
 
 def differences(compared: ComparedRuns) -> list[str]:
-    """What keeps runs from being compared, what could not be used, what to know."""
+    """Why runs cannot be compared, what could not be used, and remarks."""
     mismatched = [f"NOT COMPARABLE: {m.run} differs in {m.describe()}" for m in compared.mismatches]
     return [*mismatched, *(f"problem: {p.reason}" for p in compared.problems), *compared.notes]
 
@@ -135,7 +135,7 @@ def _rows(row: Row) -> Iterable[tuple[str, ...]]:
 
 
 def word_of(row: Row) -> str:
-    """Of an arm or figure without comparison."""
+    """The cell of an arm or figure without a comparison."""
     return EXPLORATORY if row.baseline else NO_COUNTERPART
 
 
@@ -151,5 +151,5 @@ def _csv_row(row: Row, figure: Figure) -> dict[str, Any]:
 
 
 def _defused(value: Any) -> Any:
-    """Text that a spreadsheet would run as a formula is quoted."""
+    """Quotes text that a spreadsheet would run as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value

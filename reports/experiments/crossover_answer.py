@@ -1,4 +1,4 @@
-"""The answer of a sweep in one sentence: what is fastest at which load, and from where it no longer pays."""
+"""The answer of a sweep in one sentence: the fastest arm at each load, and where speculation stops paying off."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _interval(text: str) -> str:
 
 
 def _winner(record: Crossover, load: int) -> str | None:
-    """The arm with the best speed-up; None where none was compared."""
+    """The arm with the best speed-up; None if none was compared."""
     ratios = {
         arm.label: cell.tpot.ratio
         for arm in record.arms
@@ -59,7 +59,7 @@ def _winner(record: Crossover, load: int) -> str | None:
 
 
 def _fastest(record: Crossover, load: int, names: Mapping[str, str]) -> tuple[str, str]:
-    """Its name and its factor; empty where none was compared."""
+    """Its name and its factor; empty if none was compared."""
     label = _winner(record, load)
     if label is None:
         return "", ""

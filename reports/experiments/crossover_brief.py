@@ -18,8 +18,8 @@ _OPEN = "~"  # before a factor whose interval, left out, holds 1
 
 
 def crossover_brief(record: Crossover, names: Mapping[str, str], width: int | None = None) -> Table:
-    """A row a strategy. Where the intervals do not fit into `width` characters factors stand alone, and then the last
-    loads are left out."""
+    """A row per strategy. If the intervals do not fit into `width` characters, factors are shown without them; then the
+    last loads are left out."""
     whole = _table(record, names, ratio_text, "[95% interval over blocks and prompts].")
     if width is None or fitting(whole, width).headers == whole.headers:
         return whole
@@ -54,7 +54,7 @@ def _factors(arm: CrossoverArm, record: Crossover, text: Callable[[Ratio | None]
 
 
 def _short_ratio(ratio: Ratio | None) -> str:
-    """`1.54x`; `~1.05x` where that may be none."""
+    """`1.54x`; `~1.05x` if the interval includes 1."""
     if ratio is None or is_no_figure(ratio.low, ratio.high):
         return ratio_text(ratio)
     is_open = ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high

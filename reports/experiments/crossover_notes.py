@@ -1,4 +1,4 @@
-"""What stands below the tables of a sweep: doubts about its rows, errors, dips, and what is missing."""
+"""The notes below the tables of a sweep: doubts about its rows, errors, dips, and what is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specbench.harness.store.crossover_file import NO_VERDICT, Crossover, Crosso
 
 
 def doubts(arm: CrossoverArm) -> list[tuple[int, str]]:
-    """Marks of its rows by load."""
+    """The marks of the rows, by load."""
     return [(cell.load, mark) for cell in arm.points for mark in cell.doubts]
 
 
@@ -17,7 +17,7 @@ _OF_THE_MACHINE = (DISTURBED, UNSTABLE)
 
 
 def doubt_notes(record: Crossover, names: Mapping[str, str]) -> list[str]:
-    """A line a mark; those of the machine, which differ in loads and seconds alone, in one a kind."""
+    """A line per mark. Machine marks that differ only in load and seconds share a line per kind."""
     found = [(arm, load, mark) for arm in record.arms for load, mark in doubts(arm)]
     notes = [f"{names[a.label]}, concurrency {n}: {m}" for a, n, m in found if not m.startswith(_OF_THE_MACHINE)]
     for word in _OF_THE_MACHINE:
@@ -49,12 +49,12 @@ def troubles(record: Crossover, names: Mapping[str, str]) -> list[str]:
 
 
 def no_verdict(arm: CrossoverArm) -> list[str]:
-    """Why its speed-ups give none, if they do not."""
+    """Why the speed-ups give no break-even concurrency, if they do not."""
     return [note for note in arm.notes if note.startswith(NO_VERDICT)]
 
 
 def errors(arm: CrossoverArm) -> dict[str, str]:
-    """Each error once, with all the loads at which it came."""
+    """Each error once, with all loads at which it occurred."""
     loads: dict[str, list[str]] = {}
     for cell in arm.points:
         if cell.error:
@@ -84,4 +84,4 @@ def missing(record: Crossover) -> list[str]:
     if record.status == "complete":
         return []
     loads = f"; not begun: concurrency {', '.join(left)}" if left else ""
-    return [f"The sweep is not complete (status {record.status}): figures cover what it holds{loads}."]
+    return [f"The sweep is not complete (status {record.status}): figures cover only what was measured{loads}."]

@@ -52,13 +52,13 @@ def crossover_tables(record: Crossover, names: Mapping[str, str] | None = None) 
 
 
 def display_names(record: Crossover) -> dict[str, str]:
-    """Labels, with the marks that must show beside every figure of an arm."""
+    """Labels, with the marks that must accompany every figure of an arm."""
     return {arm.label: _display_name(arm) for arm in record.arms}
 
 
 def _display_name(arm: CrossoverArm) -> str:
     marked = marked_name(arm.label, [*arm.notes, *(mark for _, mark in doubts(arm))])
-    return f"{marked} (driven otherwise)" if no_verdict(arm) else marked
+    return f"{marked} (driven differently)" if no_verdict(arm) else marked
 
 
 def crossing_text(crossing: BreakEven | None) -> str:
@@ -73,7 +73,7 @@ def crossing_text(crossing: BreakEven | None) -> str:
 
 
 def interval_text(crossing: BreakEven | None) -> str:
-    """`6.1 to beyond 16`; one word where both ends lie on the same side of everything that was measured."""
+    """`6.1 to beyond 16`; one word if both ends lie on the same side of the measured range."""
     if crossing is None or crossing.low_side is None or crossing.high_side is None:
         return NOTHING
     low = _end(crossing, crossing.low, crossing.low_side)
@@ -94,7 +94,7 @@ def ratio_text(ratio: Ratio | None) -> str:
 def plan_table(
     loads: Sequence[int], arms: Sequence[SweepArm], num_blocks: int, num_prompts: int, notes: Sequence[str]
 ) -> Table:
-    """What a sweep would measure: a row an arm, a column a load."""
+    """What a sweep would measure: a row per arm, a column per load."""
     rows = tuple((arm.label, *["refused" if arm.refused else f"{num_blocks} blocks"] * len(loads)) for arm in arms)
     refused = [f"{arm.label}: refused: {arm.refused}" for arm in arms if arm.refused]
     said = (f"{num_prompts} prompts in each block; nothing was measured (--dry-run).", *notes, *refused)
@@ -134,7 +134,7 @@ def _cell(cell: LoadCell | None, figure: str, baseline: str, label: str) -> str:
 
 
 def unmeasured(cell: LoadCell | None) -> str:
-    """Why a load has no figures; empty where it has some."""
+    """Why a load has no figures; empty if it has some."""
     if cell is None:
         return NOTHING
     return "" if cell.num_blocks else "failed" if cell.error else "not run"

@@ -152,7 +152,7 @@ def _details(summary: str, lines: Sequence[str]) -> list[str]:
 
 
 def fitted(text: str, max_bytes: int) -> str:
-    """`text`, cut after a whole line, with a note, if it does not fit; empty if not even one line does."""
+    """`text`, cut after a whole line with a note if it is too long; empty if not even one line fits."""
     if len(text.encode()) <= max_bytes:
         return text
     end = text.encode().rfind(b"\n", 0, max(0, max_bytes - len(_CUT.encode())))

@@ -16,15 +16,15 @@ _LEVELS = {ERROR: "error", WARNING: "warning"}
 
 
 def workflow_commands(report: GateReport) -> str:
-    """One workflow command a line for every result that is not in order, an error where the exit code is not 0 for it;
-    empty where all are."""
+    """One workflow command per line for every result that did not pass: an error if its exit code is not 0, else a
+    warning. Empty if all passed."""
     lines = [_annotation(report, result) for result in report.with_severity(*_LEVELS)]
     return "".join(f"{line}\n" for line in lines)
 
 
 def write_summary(report: GateReport, environ: Mapping[str, str] = os.environ) -> str:
-    """Appends the comment to the step summary where GitHub gives one, as much of it as still fits and a line that says
-    so. Returns the workflow command to print where not even that does, else nothing."""
+    """Appends the comment to GitHub's step summary, if there is one: as much of it as still fits, and a line that says
+    so. Returns the workflow command to print if not even that fits, else nothing."""
     name = environ.get(SUMMARY_VARIABLE)
     if not name:
         return ""
@@ -40,12 +40,12 @@ def write_summary(report: GateReport, environ: Mapping[str, str] = os.environ) -
 
 
 def escape_data(text: str) -> str:
-    """A message of a workflow command: it must not end the line."""
+    """Escapes the message of a workflow command, which must not end the line."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def escape_property(text: str) -> str:
-    """A property of a workflow command: nor end the property."""
+    """Escapes a property of a workflow command, which must end neither the line nor the property."""
     return escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 

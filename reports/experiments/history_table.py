@@ -22,14 +22,14 @@ _NO_OPTIONS = "Commands without options: the run does not record them; add those
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Told:
-    """A series with its segments, and what happened at which of its commits."""
+    """A series with its segments, and the events at each of its commits."""
 
     series: Series
     segments: Sequence[Segment]
     steps: Sequence[DatedStep]
 
     def events(self) -> dict[int, str]:
-        """By the number of the commit, in its order."""
+        """Events by the number of the commit, in order."""
         by_commit = {id(step.after): step for step in self.steps}
         found = {}
         for segment in self.segments:
@@ -39,7 +39,7 @@ class Told:
                     before = self.series.commits[n - 1].fingerprint_text
                     found[n] = f"machine changed: from {before} to {commit.fingerprint_text}"
                 elif n == segment.start and segment.begins == DRIVEN:
-                    found[n] = f"driven otherwise: from now on {commit.driven}"
+                    found[n] = f"driven differently: from now on {commit.driven}"
                 elif (step := by_commit.get(id(commit))) is not None:
                     accepted = ", accepted" if step.accepted else ""
                     since = step.before.commit[:12]
@@ -109,7 +109,7 @@ def history_json(entries: Sequence[Mapping[str, Any]], problems: Sequence[Proble
 
 
 def short_commit(commit: str) -> str:
-    """A git hash by its first characters, with its mark for local changes; a run id whole."""
+    """A git hash shortened, with its mark for local changes; a run id is kept whole."""
     bare = commit.rstrip("+")
     is_hash = len(bare) == 40 and all(c in "0123456789abcdef" for c in bare)
     return (bare[:12] if is_hash else bare) + ("+" if commit.endswith("+") else "")

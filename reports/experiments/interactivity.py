@@ -1,4 +1,4 @@
-"""Matched interactivity: tokens per second of a GPU against those that each of its users gets, load by load."""
+"""Matched interactivity: tokens per second of a GPU against tokens per second per user, load by load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEAR = 0.08, 0.1  # of the width and the height of a chart
 _LADDER = [step * 10.0**power for power in range(-3, 6) for step in (1, 2.5, 5)]
 
 Curve = Sequence[tuple[float, float]]
-"""Of an arm, in the order of its loads: TPS per user (1 / mean TPOT), TPS of all."""
+"""For each load of an arm, in order: TPS per user (1 / mean TPOT), and TPS of all users."""
 
 
 def interactivity_frame(record: Crossover, names: Mapping[str, str]) -> pd.DataFrame:
@@ -42,7 +42,7 @@ def interactivity_frame(record: Crossover, names: Mapping[str, str]) -> pd.DataF
 
 
 def interactivity_chart(record: Crossover, styles: Styles, name: str, names: Mapping[str, str]) -> Chart:
-    """Without rows where no arm has two loads, which a line takes."""
+    """Has no rows if no arm has two loads, which a line needs."""
     frame = interactivity_frame(record, names)
     frame = frame if frame["series"].duplicated().any() else frame.iloc[:0]
     return Chart(
@@ -61,7 +61,7 @@ def interactivity_chart(record: Crossover, styles: Styles, name: str, names: Map
 
 
 def interactivity_table(record: Crossover, names: Mapping[str, str]) -> Table | None:
-    """What each arm gives in all at the same TPS per user. None where no arm has two loads."""
+    """The total TPS of each arm at the same TPS per user. None if no arm has two loads."""
     frame = interactivity_frame(record, names)
     curves: dict[str, Curve] = {
         arm.label: list(zip(own["x"], own["y"], strict=True))
@@ -76,15 +76,15 @@ def interactivity_table(record: Crossover, names: Mapping[str, str]) -> Table | 
     rows = [(names[label], *(_cell(curve, base, level) for level in wanted)) for label, curve in curves.items()]
     ranges = [f"{names[label]} {number(min(c)[0])} to {number(max(c)[0])}" for label, c in curves.items()]
     notes = (
-        f"{_of_all(record)} on the straight line between neighbouring loads, medians over blocks; (x): against "
-        f"{record.baseline} at the same {PER_USER}. -: outside of what was measured ({PER_USER}): {', '.join(ranges)}.",
+        f"{_of_all(record)} by linear interpolation between neighbouring loads, medians over blocks; (x): against "
+        f"{record.baseline} at the same {PER_USER}. -: outside the measured range ({PER_USER}): {', '.join(ranges)}.",
     )
     headers = ("strategy", *(f"{level:g} {PER_USER}" for level in wanted))
     return Table(title=f"{_of_all(record)} at the same interactivity", headers=headers, rows=tuple(rows), notes=notes)
 
 
 def levels(low: float, high: float) -> list[float]:
-    """Round figures from `low` to `high`, a few: of 25, 50, 100, ..., and evenly apart where these are too few."""
+    """A few round values from `low` to `high`: some of 25, 50, 100, ..., or evenly spaced if those are too few."""
     found = [level for level in _LADDER if low <= level <= high]
     if len(found) < _FEW_LEVELS and high > low:
         most = (high - low) / _FEW_LEVELS
@@ -94,7 +94,7 @@ def levels(low: float, high: float) -> list[float]:
 
 
 def at(curve: Curve, level: float) -> float | None:
-    """Of all at this TPS per user: the best of what the measured points have between them; None outside of them."""
+    """Total TPS at this TPS per user: the best interpolation between measured points; None outside them."""
     found = []
     for (x0, y0), (x1, y1) in pairwise(curve):
         if min(x0, x1) <= level <= max(x0, x1):
@@ -110,5 +110,5 @@ def _cell(curve: Curve, base: Curve, level: float) -> str:
 
 
 def _of_all(record: Crossover) -> str:
-    """One GPU is told by the name of the hardware; of several nobody knows how many an arm used."""
+    """The hardware's name shows whether there is one GPU; with several, the number that an arm used is unknown."""
     return "TPS per GPU" if record.hardware.startswith("1x ") else "TPS of all users"

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from specbench.harness.judge.gate_result import ERROR, NO_DATA, PASSED, GateReport, GateResult
 from specbench.harness.store.files import write_atomically
 
-# Characters that XML 1.0 has no way to write.
+# Characters that XML 1.0 cannot represent.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -14,21 +14,23 @@ _SPARE = ("n", "false verdicts", "CV between blocks")
 
 
 def noise_answer(floor: NoiseFloor) -> str:
-    """`With 10 blocks a change of TPOT is found from 4.38% on; for 1% it takes 150 blocks.`"""
+    """`With 10 blocks TPOT changes of 4.38% and more are detectable; for 1% it takes 150 blocks.`"""
     tpot = next((m for m in floor.metrics if m.name == TPOT_MS.name), None)
     found = [] if tpot is None else [(n, effect) for n, effect in tpot.least_effect.items() if effect is not None]
     if tpot is None or not found:
-        return "How small a change of TPOT can be found is not known."
+        return "The smallest detectable change of TPOT is not known."
     num_blocks, effect = found[len(found) // 2]
     least, needed = next(iter(tpot.blocks_needed.items()))
     more = (
-        f"for {float(least):.0%} it takes {needed} blocks" if needed else f"for {float(least):.0%} no number is enough"
+        f"for {float(least):.0%} it takes {needed} blocks"
+        if needed
+        else f"for {float(least):.0%} no number of blocks is enough"
     )
-    return f"With {num_blocks} blocks a change of TPOT is found from {effect:.2%} on; {more}."
+    return f"With {num_blocks} blocks TPOT changes of {effect:.2%} and more are detectable; {more}."
 
 
 def noise_table(floor: NoiseFloor) -> Table:
-    """From a floor that `specbench power` measured or stored."""
+    """Builds it from a noise floor that `specbench power` measured or stored."""
     first = floor.metrics[0]
     columns: dict[str, Callable[[MetricNoise], str]] = {
         "metric": lambda m: m.name,

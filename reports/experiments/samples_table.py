@@ -1,4 +1,4 @@
-"""Two files of lm-eval's samples as a table: a row a filter and metric, what could not be paired in the notes."""
+"""Two lm-eval sample files as a table: a row per filter and metric; the notes say what could not be paired."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def _notes(found: PairedSamples) -> Iterator[str]:
             yield f"{name}: {count} items left out, {reason}"
         if m.num_other_prompts:
             yield (
-                f"{name}: {m.num_other_prompts} of {m.items.n} pairs were asked in other words (few-shot examples, "
-                "template): the difference is also one of the prompts"
+                f"{name}: {m.num_other_prompts} of {m.items.n} pairs have different prompts (few-shot examples, "
+                "template), which may cause part of the difference"
             )
         if m.num_by_target:
-            yield f"{name}: {m.num_by_target} of {m.items.n} pairs are told by the hash of their target alone"
+            yield f"{name}: {m.num_by_target} of {m.items.n} pairs were matched by the hash of their target alone"
         if m.higher_is_better is None:
-            yield f"{name}: not recorded whether more is better (no results_*.json of lm-eval beside the samples)"
+            yield f"{name}: whether higher is better is not recorded (no results_*.json of lm-eval next to the samples)"
     yield (
         "p: McNemar exact, interval of Agresti and Min 2005; paired t for values other than 0 and 1. detectable: at "
         f"80% power and {found.alpha:.0%} error, given how many items differ."

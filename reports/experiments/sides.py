@@ -1,4 +1,4 @@
-"""The sides of an A/B experiment: what tells them apart, and what both have."""
+"""The sides of an A/B experiment: what differs, and what both have."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from specbench.harness.store.ab_judgement import Judgement
 
 
 def apart(record: Judgement) -> tuple[dict[str, str], str]:
-    """What only one side has, by its label, and what both have. If their options do not tell them apart, the text as
-    typed does. Forced acceptance is shown elsewhere, unless nothing else differs."""
+    """What only one side has, by its label, and what both have. If the options are equal, the text as typed
+    distinguishes them. Forced acceptance is shown elsewhere, unless nothing else differs."""
     sides = {side.label: side for side in record.plan.sides}
     arms = record.arms
     parts = {label: (arms[label].name or arms[label].strategy).split(",") for label in "AB"}
@@ -19,4 +19,4 @@ def apart(record: Judgement) -> tuple[dict[str, str], str]:
     refs = {label: f"at {side.ref}" if side.ref else "" for label, side in sides.items()}
     if not all(only.values()) and not any(refs.values()):
         return {label: sides[label].text or ",".join(parts[label]) for label in "AB"}, ",".join(both)
-    return {label: f"{only[label]} {refs[label]}".strip() or "the code at hand" for label in "AB"}, ",".join(both)
+    return {label: f"{only[label]} {refs[label]}".strip() or "the current code" for label in "AB"}, ",".join(both)

@@ -1,4 +1,4 @@
-"""Files that a sweep writes beside its runs: `crossover.json`, `crossover.md` and a picture of each figure."""
+"""Files that a sweep writes next to its runs: `crossover.json`, `crossover.md` and a picture of each figure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXT_FILE = "crossover.md"
 
 
 def write_sweep_reports(folder: Path, record: Crossover) -> list[Path]:
-    """Writes all of them; the files. A picture that an earlier state had and this one has not is removed."""
+    """Writes all of them and returns the files. Pictures of an earlier state that no longer exist are removed."""
     pictures = _write_pictures(folder / "plots", record)
     text = markdown_sweep(record, [path.relative_to(folder).as_posix() for path in pictures])
     write_json(folder / RECORD_FILE, record)
@@ -28,7 +28,7 @@ def write_sweep_reports(folder: Path, record: Crossover) -> list[Path]:
 
 
 def markdown_sweep(record: Crossover, pictures: list[str]) -> str:
-    """The tables as GitHub Markdown; `pictures`: paths relative to where the text will lie."""
+    """The tables as GitHub Markdown; `pictures`: paths relative to the directory of the text."""
     head = f"# {escape_markdown(record.sweep_id)}"
     said = escape_markdown(crossover_answer(record, display_names(record)))
     facts = [f"* {name}: {escape_markdown(value)}" for name, value in _facts(record)]

@@ -59,8 +59,8 @@ def verdict_title(record: Judgement) -> str:
 
 
 def verdict_words(record: Judgement) -> str:
-    """The verdict of the whole; of one that goes both ways, what TPOT says; and whether it is worth nothing because the
-    answers are not those asked for."""
+    """The verdict of the whole experiment; for a mixed one, TPOT's; and whether it is worthless because the outputs are
+    not as required."""
     mixed = record.verdict == MIXED
     word = f"{MIXED}, TPOT {record.decisive}" if mixed else record.verdict
     same = record.same_output
@@ -70,7 +70,7 @@ def verdict_words(record: Judgement) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """`[-24.5%, -19.9%]`; with a digit more where the ends would read the same and are not: `[-11.19%, -11.16%]`."""
+    """`[-24.5%, -19.9%]`; with one more digit if the ends would otherwise look equal: `[-11.19%, -11.16%]`."""
     ends = change_text(low, max_decimals=2), change_text(high, max_decimals=2)
     if ends[0] == ends[1] and low != high and max(low, high) <= 10:
         ends = f"{low:+.2%}", f"{high:+.2%}"
@@ -78,7 +78,7 @@ def interval(low: float, high: float) -> str:
 
 
 def arm_marks(record: Judgement, beginning: str) -> dict[str, str]:
-    """By side, the note that begins so; only the sides that have one."""
+    """By side, the note with this beginning; only sides that have one."""
     found = {label: [n for n in arm.notes if n.startswith(beginning)] for label, arm in record.arms.items()}
     return {label: notes[0] for label, notes in found.items() if notes}
 
@@ -98,7 +98,8 @@ def _mark(c: JudgedMetric, whole: str) -> str:
 
 
 def metric_verdict(c: JudgedMetric, whole: str) -> str:
-    """`whole`: the verdict of the experiment; where that is none, a word of change here would be read as one."""
+    """`whole`: the verdict of the experiment. If there is none, a metric's own verdict is not shown, because it would
+    be read as one."""
     if c.change is None:
         return NO_DATA
     if whole in NO_VERDICT:
@@ -119,7 +120,7 @@ def _notes(record: Judgement) -> list[str]:
 
 
 def cautions(record: Judgement) -> list[str]:
-    """What no figure of the experiment may be read without."""
+    """What a reader must know before any figure of the experiment."""
     notes = []
     if record.mismatches:
         notes.append(f"NOT THE SAME on both sides (--allow-mismatch): {'; '.join(record.mismatches)}")
@@ -131,13 +132,14 @@ def cautions(record: Judgement) -> list[str]:
 
 
 def is_not_judged(record: Judgement) -> bool:
-    """Whether outputs differ that nobody expects to be equal, those of forced acceptance."""
+    """Whether outputs differ because acceptance is forced, so nobody expects them to be equal."""
     same = record.same_output
     return bool(arm_marks(record, FORCED)) and same.num_same < same.num_pairs
 
 
 def how_measured(record: Judgement) -> list[str]:
-    """In a few lines: processes, blocks that count and why others do not, and equal outputs where too few are."""
+    """In a few lines: processes, the blocks that count and why others do not, and equal outputs if there are too
+    few."""
     where = "in ONE process (--in-process): no interval covers a restart"
     where = where if record.plan.in_process else "a fresh process for each side and block"
     outputs = [] if record.same_output.is_enough else _outputs(record)
@@ -156,7 +158,7 @@ def _side(side: Side, record: Judgement) -> str:
 def _design(record: Judgement) -> list[str]:
     plan = record.plan
     how = (
-        "both sides alternate in ONE process (--in-process): what a process draws once is the same in all blocks"
+        "both sides alternate in ONE process (--in-process): what is fixed at process start is the same in all blocks"
         if plan.in_process
         else "a fresh process for each side and block"
     )
@@ -192,7 +194,7 @@ def _blocks(record: Judgement) -> list[str]:
 
 
 def _beside(record: Judgement) -> list[str]:
-    """What else the machine did, as far as that is known."""
+    """Other activity on the machine, as far as it is known."""
     notes = []
     loads = [v for b in record.blocks for pair in b.load_average.values() for v in pair or () if v is not None]
     if loads:

@@ -14,7 +14,7 @@ _NAME_HEAD, _NAME_TAIL = 70, 29  # characters kept of a kernel's name that is to
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeUnit:
-    """Of durations that stand in one column or on one axis, so that they can be compared. `name`: in its header."""
+    """The unit of durations that share a column or an axis, so that they can be compared. `name`: as in the header."""
 
     name: str
     ns: float
@@ -35,7 +35,7 @@ _MOST_US = 10_000
 
 
 def unit_of(durations_ns: Iterable[float | None]) -> TimeUnit:
-    """Microseconds, and milliseconds where the longest has 10,000 µs or more."""
+    """Microseconds, or milliseconds if the longest duration has 10,000 µs or more."""
     longest_ns = max((abs(ns) for ns in durations_ns if ns is not None), default=0.0)
     return MILLISECONDS if longest_ns >= _MOST_US * MICROSECONDS.ns else MICROSECONDS
 
@@ -47,7 +47,7 @@ def duration(duration_ns: float | None) -> str:
 
 
 def times(header: str, of: Callable[[_Item], float | None], rows: Iterable[_Item]) -> dict[str, Callable[[_Item], str]]:
-    """A column of durations in the unit that suits all of `rows`. `header`: with `{}` where the unit stands; `of`: in
+    """A column of durations in the unit that suits all of `rows`. `header`: with `{}` in place of the unit; `of`: gives
     ns."""
     unit = unit_of(map(of, rows))
     return {header.format(unit.name): lambda row: unit.text(of(row))}

@@ -105,7 +105,7 @@ def _warnings(a: Profile, b: Profile) -> Iterable[str]:
 
 
 def _headline(a: Profile, b: Profile, refused: bool) -> Iterable[Delta]:
-    """Where the profiler slowed a side down too much, nothing of idle time."""
+    """Without idle times if the profiler slowed a side down too much."""
     no_idle = a.is_slowed or b.is_slowed
     no_gap = refused or no_idle
     has_late = any(sync.kind == LATE for profile in (a, b) for sync in profile.syncs)
@@ -136,7 +136,7 @@ def _headline(a: Profile, b: Profile, refused: bool) -> Iterable[Delta]:
 
 
 def _wait_ns(profile: Profile) -> float | None:
-    """In the synchronisations that `syncs_per_round` counts; None without a GPU."""
+    """Host waits in the synchronisations that `syncs_per_round` counts; None without a GPU."""
     if profile.is_host_only:
         return None
     return sum((sync.wait_ns for sync in profile.syncs if sync.kind != LATE), 0.0)

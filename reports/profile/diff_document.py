@@ -113,8 +113,8 @@ def _table(
     rows: Iterable[tuple[tuple[str, ...], Sequence[Delta]]],
     notes: tuple[str, ...] = (),
 ) -> Table:
-    """Three columns per figure: A, B and the change. `figures`: with `{}` where the unit of durations stands, which a
-    column has in common; without it, each row has its own."""
+    """Three columns per figure: A, B and the change. `figures`: headers with `{}` in place of the unit of durations,
+    which a column shares; without `{}`, each row has its own unit."""
     held = [(name, tuple(deltas)) for name, deltas in rows]
     units = [_unit([deltas[i] for _, deltas in held]) if "{}" in figure else None for i, figure in enumerate(figures)]
     named = [figure.format(unit.name) if unit else figure for figure, unit in zip(figures, units, strict=True)]
@@ -136,7 +136,7 @@ def _cells(delta: Delta, unit: TimeUnit) -> tuple[str, str, str]:
 
 
 def _change(delta: Delta, unit: TimeUnit) -> str:
-    """B - A with its sign; `0` for no change; behind it its interval, if any: `-2.30 [-3.10, -1.50]`."""
+    """B - A with its sign; `0` for no change; followed by its interval, if any: `-2.30 [-3.10, -1.50]`."""
     if delta.change is None:
         return NOTHING
     ends = [_signed(end, delta.unit, unit) for end in delta.interval or ()]

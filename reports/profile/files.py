@@ -1,4 +1,4 @@
-"""Profiles found in files and folders, and their reports written beside them."""
+"""Finds profiles in files and folders, and writes reports next to them."""
 
 from __future__ import annotations
 

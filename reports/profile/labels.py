@@ -1,4 +1,4 @@
-"""Arm labels as headings: written so that lines can break, without the options that all arms share."""
+"""Arm labels as headings: written so that lines can break, and without the options that all arms share."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def without_phases(profile: Profile) -> Profile:
 
 
 def without_host_times(profile: Profile) -> Profile:
-    """The profile without what a profiler that slows the host down makes up."""
+    """The profile without idle and host times, which a slow profiler distorts."""
     idle = IdleFigures(
         total_ns=None,
         by_cause_ns={},

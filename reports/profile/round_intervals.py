@@ -1,4 +1,4 @@
-"""Intervals over the rounds of two profiles: how far a difference may come from which rounds were caught."""
+"""Intervals over the rounds of two profiles: how much of a difference may come from which rounds were recorded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _of(name: str) -> _Values:
     return values
 
 
-# By the statistic that the headline has of them: the interval of another one need not hold the shown change.
+# By the statistic that the headline shows: the interval of another statistic need not contain the shown change.
 _FIGURES: dict[str, tuple[_Values, _Statistic]] = {
     "launches a round": (_of("launches"), np.mean),
     "graph launches a round": (_of("graph_launches"), np.mean),
@@ -39,14 +39,14 @@ _FIGURES: dict[str, tuple[_Values, _Statistic]] = {
 }
 _MEDIANS = " and ".join(f"'{name}'" for name, (_, statistic) in _FIGURES.items() if statistic is np.median)
 NOTE = (
-    "In brackets: 95% bootstrap interval of the change over the rounds of both traces. Each side is one process: what "
-    "differs from one start to the next is not in it. A change and its interval are of one statistic of the rounds: of "
-    f"{_MEDIANS} the median, of all others the mean."
+    "In brackets: 95% bootstrap interval of the change over the rounds of both traces. Each side is one process, "
+    "so differences between processes are not covered. A change and its interval use the same statistic of the rounds: "
+    f"the median for {_MEDIANS}, the mean for all others."
 )
 
 
 def change_interval(name: str, a: Profile, b: Profile) -> tuple[float, float] | None:
-    """Of B - A; None for a figure that rounds do not have, and for too few of them."""
+    """The interval of B - A; None for a figure that is not per round, and for too few rounds."""
     if name not in _FIGURES:
         return None
     values, statistic = _FIGURES[name]

@@ -12,7 +12,7 @@ SHARES_NOT_SPEED = "Times in a profile are shares, not speed: profiling slows a 
 _CERTIFICATES = {
     "holds": "The certificate HOLDS: all parts that are claimed to run from CUDA graphs did so.",
     "void": "The certificate is VOID: CUDA graphs are claimed that the trace does not show.",
-    "no claim": "NO CLAIM: nothing says which parts should run from CUDA graphs (of an import: --claim).",
+    "no claim": "NO CLAIM: nothing says which parts should run from CUDA graphs (for an import: --claim).",
     "cannot tell": "CANNOT TELL: the trace does not show whether parts ran from CUDA graphs.",
 }
 _NO_PHASES = (
@@ -26,7 +26,7 @@ def findings(profile: Profile) -> tuple[str, ...]:
 
 
 def drafter_passes(profile: Profile) -> list[str]:
-    """The passes that have ranges of their own, with K and the attention in each."""
+    """The drafter passes that have their own ranges, with K and the attention kernels in each."""
     passes = _passes(profile)
     if not passes:
         return []
@@ -43,14 +43,14 @@ def _passes(profile: Profile) -> list[PhaseFigures | HostPhase]:
 
 
 def _asked(profile: Profile) -> int | None:
-    """Passes that a chain of the engine must have; None where that is not known."""
+    """The number of passes that a chain of the engine must have; None if unknown."""
     subject = profile.subject
     is_chain = subject is not None and subject.config.get("engine") == "vllm" and subject.strategy == "eagle"
     return subject.num_drafts if is_chain and subject is not None else None
 
 
 def _wrong_passes(profile: Profile) -> list[str]:
-    """What is inconsistent about the passes. If anything is, single passes allow no conclusion."""
+    """What is inconsistent about the passes. If anything is, no conclusion about single passes is possible."""
     passes, asked = _passes(profile), _asked(profile)
     if not passes:
         return []
@@ -59,7 +59,7 @@ def _wrong_passes(profile: Profile) -> list[str]:
     if asked is not None and len(passes) != asked and not merged:
         said.append(f"{len(passes)} passes have ranges, and K is {asked}")
     said += [f"pass {p.draft_step} has {count(p.ranges)} ranges a round" for p in passes if p.ranges != 1]
-    said += [f"pass {p.draft_step} has no attention in it" for p in passes if p.attention == 0]
+    said += [f"pass {p.draft_step} has no attention kernel" for p in passes if p.attention == 0]
     return [f"The passes do not add up: {'; '.join(said)}."] if said else []
 
 
@@ -114,7 +114,7 @@ def warnings(profile: Profile) -> tuple[str, ...]:
     if profile.is_slowed and profile.slow_down is not None:
         texts.append(
             f"The profiler slowed the rounds {profile.slow_down.ratio:.2f}x, more than {MAX_SLOW_DOWN}x: idle times "
-            "and times of the host would be the profiler's own, and are left out. Counts hold."
+            "and host times would be mostly profiler overhead and are left out. Counts are valid."
         )
     if profile.graph.verdict == "void":
         texts.append(f"{certificate(profile)} {'; '.join(profile.graph.reasons)}")

@@ -49,7 +49,7 @@ def phase_table(profile: Profile) -> Table:
 
 
 def host_table(profile: Profile) -> Table:
-    """Where there is no GPU: the host's time, and attention beside the ranges."""
+    """Without a GPU: host time by phase, and attention next to the ranges."""
     columns = {
         "phase": lambda p: phase_name(p.phase, p.draft_step),
         **times("host {}", lambda p: p.host_ns, profile.host_phases),
@@ -77,7 +77,7 @@ def parts_table(profile: Profile) -> Table:
 
 
 def replays_table(profile: Profile) -> Table:
-    """The graphs of a round where no range names a phase."""
+    """The graphs of a round, if no range names a phase."""
     shown = () if profile.phases else profile.replays
     columns = {
         "replay": lambda r: str(r.first) if r.num == 1 else f"{r.first} to {r.first + r.num - 1}, the same graph",
@@ -85,31 +85,31 @@ def replays_table(profile: Profile) -> Table:
         "attention": lambda r: count(r.attention),
         **times("GPU busy {}", lambda r: r.gpu_busy_ns, shown),
     }
-    note = "Each: of one replay, in the order of a round. What a graph computes the trace does not say."
+    note = "Each graph: one replay, in the order of a round. The trace does not say what a graph computes."
     rest = f"Of {share(shown[0].rounds)} of the rounds, which replay this sequence." if shown else ""
     return table_of("Graphs replayed", columns, shown, [f"{note} {rest}"])
 
 
 def part_name(profile: Profile, figures: PhaseFigures) -> str:
-    """`draft, between passes`: what the drafter does outside its numbered passes."""
+    """`draft, between passes`: the drafter's work outside its numbered passes."""
     if figures.phase == "draft" and figures not in profile.drafter:
         return "draft, between passes"
     return phase_name(figures.phase, figures.draft_step)
 
 
 def ran_as(figures: PhaseFigures) -> str:
-    """The verdict on one part by what launched its kernels."""
+    """The verdict on one part, from what launched its kernels."""
     if not figures.graph_kernels:
         return "eager"
     if figures.graph_kernels < figures.kernels:
         return f"piecewise, {share(figures.graph_share_kernels)} of its kernels from graphs"
     if not figures.graph_launches:
-        return "in a graph that another part begins"
+        return "in a graph launched by another part"
     return "one graph" if round(figures.graph_launches, 2) == 1 else f"{count(figures.graph_launches)} graphs"
 
 
 def claims_table(profile: Profile) -> Table:
-    """What the graph plan claims for each part, and the share of its kernels that graphs launched."""
+    """The graph plan's claim for each part, and the share of its kernels that graphs launched."""
     claims = profile.subject.claimed_parts if profile.subject and profile.phases else {}
     parts = [(part, mode, [p for p in profile.phases if _is_of(profile, p, part)]) for part, mode in claims.items()]
     columns = {

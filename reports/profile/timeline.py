@@ -1,7 +1,7 @@
 """Layout of the timeline of a profile's median round: rectangles and labels; drawn by `templates/timeline.svg.j2`.
 
 Lanes from top to bottom: the host's ranges, its waits, a lane per GPU stream. A bar of full height was launched by a
-CUDA graph, one of half height by a launch of its own. Two timelines laid out over one `span_ns` share their scale.
+CUDA graph, one of half height by a separate launch. Two timelines with the same `span_ns` share their scale.
 """
 
 from __future__ import annotations

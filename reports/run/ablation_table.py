@@ -22,7 +22,7 @@ _HEADERS = ("switch", "value", "batch", *(COLUMNS[name][0] for name in _COLUMNS)
 
 
 def ablation_table(views: Sequence[RunView]) -> Table | None:
-    """Rows in the order of the run, each at every batch size; None where a view is of another kind of run."""
+    """Rows in the order of the run, each at every batch size; None if a view is not of an ablation."""
     first = views[0].record.purpose.ablation if views else None
     if first is None or any(view.record.purpose.ablation is None for view in views):
         return None
@@ -43,7 +43,7 @@ def ablation_table(views: Sequence[RunView]) -> Table | None:
 
 
 def _views(views: Sequence[RunView], row: AblationRow) -> Sequence[RunView]:
-    """A refused combination is refused at every batch size: once is enough."""
+    """A refused combination is refused at every batch size, so it has a single row."""
     return views[:1] if row.refused else views
 
 

@@ -1,4 +1,4 @@
-"""Acceptance length by tokens of context, and by temperature of a grid."""
+"""Acceptance length by context length, and by temperature of a grid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TABLES = {
 
 
 def group_tables(arms: Sequence[ArmSummary]) -> Iterator[Table]:
-    """One for each kind of which an arm has several groups."""
+    """One table for each kind of group of which an arm has several."""
     for kind, (title, note) in _TABLES.items():
         found = [
             (row_name(arm), {group.name: group for group in arm.acceptance.groups if group.kind == kind})

@@ -59,7 +59,7 @@ def verdict(pair: ItemPairs) -> str:
 
 
 def _headline(scores: Sequence[Score]) -> list[Score]:
-    """The first score of each task, that of the preferred filter where there is one."""
+    """The first score of each task, from the preferred filter if there is one."""
     chosen: dict[str, Score] = {}
     for score in scores:
         kept = chosen.setdefault(score.task, score)

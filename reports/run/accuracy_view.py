@@ -16,8 +16,8 @@ from specbench.harness.store.safe_paths import path_inside
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccuracyView:
-    """`record`: of the evaluation; `scores` and `pairs` as `accuracy_figures` gives them; `items` by
-    task, then arm, for tasks that generate; `errors` by arm. `is_alone`: the run is nothing but an evaluation."""
+    """`record`: of the evaluation; `scores` and `pairs` as `accuracy_figures` gives them; `items` by task, then arm,
+    for generation tasks; `errors` by arm. `is_alone`: whether the run is only an evaluation."""
 
     record: EvaluationRecord
     baseline: str
@@ -29,7 +29,7 @@ class AccuracyView:
 
 
 def view_accuracy(directory: RunDirectory) -> AccuracyView | None:
-    """None for a run that has no scores (yet), and no arm that failed to get any."""
+    """None for a run that has no scores yet and no arm that failed to get any."""
     record = directory.record.evaluation
     if record is None:
         return None

@@ -11,7 +11,7 @@ from specbench.reports.run.view import RunView
 
 
 def answer(view: RunView) -> str:
-    """About the arm with the best TPOT against the baseline of the run; intervals decide what is claimed."""
+    """About the arm with the best TPOT against the run's baseline; the intervals decide what is claimed."""
     measured = [arm for arm in view.arms if arm.num_repeats]
     if not measured:
         return f"Nothing was measured: {next((arm.error for arm in view.arms if arm.error), view.record.status)}"
@@ -23,7 +23,7 @@ def answer(view: RunView) -> str:
     baseline, low, high = best.speedup.baseline, best.speedup.tpot_ratio_low, best.speedup.tpot_ratio_high
     how_much = f"{row_name(best)} is {ratio_text(best)}"
     if any(mark.startswith(IMPOSSIBLE) for mark in best.marks):
-        said = f"{how_much} as fast as {baseline} in TPOT, which cannot be: measure again on a quiet machine"
+        said = f"{how_much} as fast as {baseline} in TPOT, which is impossible: measure again on a quiet machine"
     elif low is None or high is None:
         said = f"{how_much} as fast as {baseline} in TPOT, without an interval"
     elif low > 1:
@@ -41,7 +41,7 @@ def answer(view: RunView) -> str:
 
 
 def fastest(view: RunView) -> ArmSummary | None:
-    """The arm that the answer is about; None where none can be compared with its baseline."""
+    """The arm that the answer is about; None if no arm can be compared with its baseline."""
     return next(iter(_compared(view)), None)
 
 
@@ -56,7 +56,7 @@ def ratio_text(arm: ArmSummary) -> str:
 
 
 def equal_outputs(arm: ArmSummary) -> str:
-    """`8/8`: outputs that are those of the baseline, of the pairs."""
+    """`8/8`: how many outputs equal the baseline's, of all pairs."""
     return _of(arm).replace(" of ", "/")
 
 
@@ -74,7 +74,7 @@ def _compared(view: RunView) -> list[ArmSummary]:
 
 
 def _is_compared(view: RunView, arm: ArmSummary) -> bool:
-    """Not where the arm was timed in another place than its baseline."""
+    """False if the arm was not timed at the same place as its baseline."""
     if arm.speedup is None or arm.speedup.tpot_ratio is None:
         return False
     return not driven_otherwise(view.record.arm(arm.label), view.record.arm(arm.speedup.baseline))
@@ -89,7 +89,7 @@ def _high(arm: ArmSummary) -> float:
 
 
 def _alone(measured: list[ArmSummary]) -> str:
-    """Without a baseline that was measured, or with nothing else."""
+    """The answer without a measured baseline, or with nothing but a baseline."""
     arm = measured[0]
     said = f"{row_name(arm)}: {number(arm.median('tps'))} TPS, TPOT {median_ms('tpot_ms.mean')(arm)} ms"
     if all(each.strategy != BASELINE for each in measured):

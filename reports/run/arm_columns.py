@@ -15,7 +15,7 @@ from specbench.reports.run.view import RunView
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What a cell may need. `arm`: its figures, None where it is not in the run."""
+    """What a cell may need. `arm`: the arm's figures, None if it is not in the run."""
 
     view: RunView
     arm: ArmSummary | None
@@ -23,7 +23,7 @@ class Row:
 
     @property
     def entry(self) -> ArmRecord | None:
-        """Of the arm, in the record of the run."""
+        """The arm's record in the run."""
         return next((a for a in self.view.record.arms if self.arm and a.label == self.arm.label), None)
 
     @property

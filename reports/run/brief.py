@@ -1,4 +1,4 @@
-"""What a terminal shows of a run below the answer: one table that fits its width, and what was run."""
+"""What a terminal shows below the answer of a run: one table that fits its width, and what was run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def brief_table(view: RunView, width: int | None = None) -> Table:
-    """The comparison below the answer. Columns that do not fit into `width` characters are left out, the
-    least telling first; marks, why figures are missing and what was run are its notes."""
+    """The comparison below the answer. Columns that do not fit into `width` characters are left out, the least
+    informative first. The notes are marks, reasons for missing figures, and what was run."""
     first = {name: _FIRST[name] for name in list(_FIRST)[:2]}
     columns = {**first, **goodput_column(view), **_FIRST, **more_columns(view), **_LAST}
     told = {name: cell for name, cell in columns.items() if any(cell(arm) != NOTHING for arm in view.arms)}
@@ -32,7 +32,7 @@ def brief_table(view: RunView, width: int | None = None) -> Table:
 
 
 def bars(rates: Sequence[float | None]) -> str:
-    """`0.68 ▆▄▃▂`: the first rate, and the rates of all positions as bars of up to one."""
+    """`0.68 ▆▄▃▂`: the first rate, then the rates of all positions as bars between 0 and 1."""
     if not rates:
         return NOTHING
     drawn = "".join(" " if rate is None else _BARS[min(int(rate * len(_BARS)), len(_BARS) - 1)] for rate in rates)

@@ -16,12 +16,12 @@ _ROOM = 1.3  # of the longest bar: the text beside it needs some
 
 
 def run_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) -> tuple[Chart, ...]:
-    """All of them, the `n`-th of their page; those that the arms have no figures for have no rows."""
+    """All charts, the `n`-th group of their page; charts without figures have no rows."""
     return (tps_chart(arms, styles), *acceptance_charts(arms, styles, n), phase_chart(arms, n))
 
 
 def tps_chart(arms: Sequence[ArmSummary], styles: Styles) -> Chart:
-    """Medians of TPS with the extremes over repeats, and the speed-up against the baseline beside them."""
+    """Medians of TPS with minimum and maximum over repeats, and the speed-up against the baseline next to them."""
     measured = [arm for arm in arms if "tps" in arm.spreads]
     frame = pd.DataFrame([_tps_row(arm) for arm in measured], columns=["y", "part", "x", "low", "high", "TPS (x)"])
     repeats = " or ".join(map(str, sorted({arm.num_repeats for arm in measured})))
@@ -48,7 +48,7 @@ def _tps_row(arm: ArmSummary) -> dict[str, object]:
 
 
 def acceptance_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) -> tuple[Chart, Chart]:
-    """Rates by position, and how many drafts a verification accepted."""
+    """Acceptance rates by position, and the distribution of drafts accepted per verification."""
     positions, histogram = position_frame(arms), histogram_frame(arms)
     looks = styles.of(positions["series"])
     names = {_with_length(arm): row_name(arm) for arm in arms}
@@ -102,7 +102,7 @@ def histogram_frame(arms: Sequence[ArmSummary]) -> pd.DataFrame:
 
 
 def phase_chart(arms: Sequence[ArmSummary], n: int = 0) -> Chart:
-    """The phases, stacked, to the round that the tables give."""
+    """The phases, stacked to the round time of the tables."""
     return stack_chart(
         phase_frame(arms),
         name=f"phases-{n + 1}",
@@ -113,7 +113,7 @@ def phase_chart(arms: Sequence[ArmSummary], n: int = 0) -> Chart:
 
 
 def stack_chart(frame: pd.DataFrame, *, name: str, title: str, description: str, x_title: str) -> Chart:
-    """Bars of the parts of a round with their sum beside them. `frame`: y, part, x."""
+    """Bars of the parts of a round with their sum next to them. `frame`: y, part, x."""
     total = frame.groupby("y")["x"].transform("sum").where(~frame["y"].duplicated(keep="last"))
     frame = frame.assign(total=total)
     return Chart(
@@ -131,8 +131,8 @@ def stack_chart(frame: pd.DataFrame, *, name: str, title: str, description: str,
 
 
 def phase_frame(arms: Sequence[ArmSummary]) -> pd.DataFrame:
-    """y: the arm, part: a phase, the host's gap first, x: its share of the median decode round, in ms. A capture with
-    instruments is slower than the round, and medians of parts do not add up: only their shares count."""
+    """y: the arm, part: a phase (the host's gap first), x: its share of the median decode round, in ms. An instrumented
+    capture is slower than the plain round, and medians of parts do not add up, so only shares are used."""
     rows = []
     for arm in arms:
         plain, gap_ms = arm.group("phases_ms.plain"), arm.median("gap_ms.p50")

@@ -35,15 +35,15 @@ def comparison_table(view: RunView) -> Table:
 
 
 def arms_table(view: RunView) -> Table:
-    """The same for a page, which says elsewhere what was run: marks are notes, because a column of them makes rows as
-    tall as their text is long."""
+    """The same for a page, which shows elsewhere what was run. Marks become notes, because a column of long marks makes
+    rows too tall."""
     columns = {**_COLUMNS, "strategy": row_name, **goodput_column(view), **more_columns(view)}
     marks = [f"{arm.label}: {'; '.join(arm.marks)}" for arm in view.arms if arm.marks]
     return table_of("Arms", columns, view.arms, (*marks, *conventions(view)))
 
 
 def more_columns(view: RunView) -> dict[str, Callable[[ArmSummary], str]]:
-    """Of the roofline, of traces, of evaluations and of other packages' figures, where there are any."""
+    """Columns from the roofline, traces, evaluations and other packages, if there are any."""
     more = (
         _factors(view)
         | roofline_column(view.roofline.arms)
@@ -55,7 +55,7 @@ def more_columns(view: RunView) -> dict[str, Callable[[ArmSummary], str]]:
 
 
 def goodput_column(view: RunView) -> dict[str, Callable[[ArmSummary], str]]:
-    """`12.3 (87%)`, where limits were named."""
+    """`12.3 (87%)`, if limits were given."""
     if not view.slos:
         return {}
     return {_GOODPUT: lambda arm: goodput_cell(arm.median(goodput.REQUESTS_PER_S), arm.median(goodput.SHARE))}
@@ -70,7 +70,7 @@ def _of_arm(cells: dict[str, str]) -> Callable[[ArmSummary], str]:
 
 
 def _factors(view: RunView) -> dict[str, dict[str, str]]:
-    """Of imported files: without repeats, the interval over requests is all that says how sure a factor is."""
+    """For imported files: without repeats, only the interval over requests shows how certain a factor is."""
     if not view.record.is_imported:
         return {}
     return {"TPOT (x) [95% CI]": {arm.label: tpot_factor(arm.speedup) for arm in view.arms}}

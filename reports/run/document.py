@@ -39,12 +39,12 @@ def markdown_report(view: RunView, plots: Sequence[str] = ()) -> str:
 
 
 def main_tables(view: RunView) -> list[Table]:
-    """The comparison and what else the run was made for."""
+    """The comparison, and other tables that the run was made for."""
     return [comparison_table(view), *requested_tables(view)]
 
 
 def run_document(view: RunView) -> Document:
-    """Tables without any row are left out."""
+    """Leaves out tables without rows."""
     measured = [arm for arm in view.arms if arm.num_repeats]
     compared = [arm for arm in measured if arm.speedup]
     drafted = [arm for arm in measured if arm.acceptance and arm.acceptance.num_verifications]
@@ -83,13 +83,13 @@ def _table(title: str, columns: Cells, arms: Sequence[ArmSummary], note: str) ->
 
 
 def _logprobs(arms: Sequence[ArmSummary]) -> Table:
-    """Of a run that asked for them."""
+    """The table of a run that has log-probabilities."""
     told = [arm for arm in arms if arm.group("logprobs")]
     return _table("Log-probabilities", _LOGPROBS, told, _LOGPROBS_NOTE)
 
 
 def _phases(arms: Sequence[ArmSummary]) -> Table:
-    """Median ms per round by phase; instrumented captures in rows of their own."""
+    """Median ms per round by phase; instrumented captures in separate rows."""
     kinds = {"": "phases_ms.plain", " (instrumented)": "phases_ms.instrumented"}
     rows = [(row_name(arm) + mark, arm.group(name)) for arm in arms for mark, name in kinds.items()]
     rows = [(name, phases) for name, phases in rows if phases]
@@ -136,7 +136,7 @@ def _graphs(arm: ArmSummary) -> str:
 
 
 def _drafts(arm: ArmSummary) -> str:
-    """One number, or the mean and the share of the rounds with each."""
+    """One number, or the mean and the share of rounds with each."""
     shares = arm.group("rounds_by_drafts")
     if len(shares) < 2:
         return number(arm.median("drafts_per_round"))
@@ -178,9 +178,7 @@ _LATENCY_NOTE = (
     "Steady TPS: while the most requests were in service. Decode TPS: tokens of decode rounds / time in them."
 )
 _LOGPROBS: Cells = {"output mean": median("logprobs.output"), "prompt mean": median("logprobs.prompt")}
-_LOGPROBS_NOTE = (
-    "Mean of a token in nats, by the target's logits before any change of them. Every token's: logprobs.parquet."
-)
+_LOGPROBS_NOTE = "Mean of a token in nats, from the target's unmodified logits. Every token's: logprobs.parquet."
 _ACCEPTANCE: Cells = {
     "AL pooled": _pooled(lambda a: a.acceptance_length),
     "AL by request": _pooled(lambda a: a.acceptance_length_by_request),

@@ -33,7 +33,7 @@ def graph_conventions(view: GraphsView | None) -> list[str]:
 
 
 def graph_json(view: GraphsView | None) -> dict[str, Any]:
-    """The figures behind the columns, by arm."""
+    """The profile figures behind the columns, by arm."""
     if view is None:
         return {}
     found: dict[str, Any] = {

@@ -16,7 +16,7 @@ REPORT_SCHEMA = "specbench.report/1"
 
 
 def json_report(view: RunView) -> dict[str, Any]:
-    """Plain data. `run` is `run.json` without the results it stored, which the raw tables supersede."""
+    """Plain data. `run` is `run.json` without its stored results, which the raw tables supersede."""
     return {
         "schema": REPORT_SCHEMA,
         "run": to_plain(replace(view.record, results=None)),
@@ -47,7 +47,7 @@ def _block(figures: BlockFigures) -> dict[str, Json]:
 
 
 def _accuracy(view: AccuracyView | None) -> Json:
-    """A pair's figures beside what it is a pair of."""
+    """A pair's figures together with the sides of the pair."""
     if view is None:
         return None
     pairs: list[Json] = []

@@ -16,7 +16,7 @@ from specbench.reports.run.view import RunView
 
 
 def footnotes(view: RunView) -> list[tuple[str, str]]:
-    """What a reader needs to judge and repeat the table: (name, value) pairs, in a fixed order."""
+    """What a reader needs in order to judge and repeat the table: (name, value) pairs, in a fixed order."""
     record, config = view.record, view.record.config
     workload = record.workload or WorkloadRecord()
     num_prompts = "?" if workload.num_prompts is None else workload.num_prompts
@@ -37,7 +37,7 @@ def footnotes(view: RunView) -> list[tuple[str, str]]:
 
 
 def conventions(view: RunView) -> list[str]:
-    """How to read the columns, with the numbers of repeats and prompts behind them."""
+    """How to read the columns, with the numbers of repeats and prompts."""
     num_repeats = sorted({arm.num_repeats for arm in view.arms if arm.num_repeats})
     repeats = " or ".join(map(str, num_repeats)) or "no"
     noun = "repeat" if repeats == "1" else "repeats"
@@ -60,8 +60,8 @@ def conventions(view: RunView) -> list[str]:
 
 
 def reasons(view: RunView) -> list[str]:
-    """Why intervals and figures are missing and outputs differ, what the blocks met, and what the columns of traces and
-    evaluations say."""
+    """Why intervals and figures are missing and why outputs differ, activity on the machine during blocks, and the
+    notes of trace and evaluation columns."""
     baselines = [arm.speedup.baseline for arm in view.arms if arm.speedup]
     once = any(arm.speedup and arm.speedup.method.endswith(NO_INTERVAL) for arm in view.arms)
     return [
@@ -84,7 +84,7 @@ def goodput_note(slos: Slos) -> str:
 
 
 def _other_outputs(view: RunView) -> list[str]:
-    """Why outputs differ from the baseline's, where some do."""
+    """Why outputs differ from the baseline's, if some do."""
     arms = [
         arm for arm in view.arms if arm.speedup and (arm.speedup.same_output_rate or 0) < 1 and arm.speedup.num_pairs
     ]
@@ -92,16 +92,16 @@ def _other_outputs(view: RunView) -> list[str]:
         return []
     forced = all(any(mark.startswith("synthetic acceptance") for mark in arm.marks) for arm in arms)
     if forced:
-        reason = "forced acceptance keeps drafts that the model would not say"
+        reason = "forced acceptance keeps drafts that the model would not produce"
     elif all(any(mark.startswith("drawn drafts") for mark in arm.marks) for arm in arms) and _is_sampled(view):
-        reason = "drawn drafts take other random numbers, and are as right"
+        reason = "drawn drafts use different random numbers and are equally valid"
     elif view.record.model is not None and view.record.model.dtype in ("bfloat16", "float16"):
         reason = (
-            f"in {view.record.model.dtype} the two best tokens are now and then exactly tied, and a forward of several "
-            "rows rounds otherwise than one of a single row"
+            f"in {view.record.model.dtype} the two best tokens are sometimes exactly tied, and a forward of several "
+            "rows rounds differently than one of a single row"
         )
     else:
-        reason = "a forward of several rows rounds otherwise than one of a single row, which decides near-ties"
+        reason = "a forward of several rows rounds differently than one of a single row, which decides near-ties"
     baseline = arms[0].speedup.baseline if arms[0].speedup else ""
     tell = "" if forced else f"; ties or errors: specbench certify --run {shlex.quote(str(view.path))}"
     return [f"same output: share of requests with the tokens of {baseline!r}; below 100%: {reason}{tell}"]
@@ -112,7 +112,7 @@ def _is_sampled(view: RunView) -> bool:
 
 
 def _machine(view: RunView) -> list[str]:
-    """What the blocks met; of an A/B its verdict says it."""
+    """Activity on the machine during the blocks; for an A/B, its verdict has it."""
     if view.record.ab is not None or not view.seen:
         return []
     loads = [load for record in view.seen for load in record.load_average or () if load is not None]
@@ -127,7 +127,7 @@ def _of_imports(baseline: str) -> list[str]:
     return [
         f"TPS (x): against {baseline!r}, of one run each and without an interval. TPOT (x): geometric mean of ratios "
         "over requests; the marks say how they are paired.",
-        "The interval covers the requests, not what the machine drifted from one run to the other.",
+        "The interval covers the requests, not the drift of the machine between runs.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Percentiles of what users wait for: TTFT, ITL, TPOT, and the whole request (E2EL)."""
+"""Percentiles of user-visible latencies: TTFT, ITL, TPOT, and the whole request (E2EL)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NOTE = (
 
 
 def medians(arms: Sequence[ArmSummary]) -> dict[str, Figures]:
-    """By name of an arm's row: its figures by the names that they have in a block."""
+    """For each arm's row, its figures by their block names."""
     return {row_name(arm): {name: own.median for name, own in arm.spreads.items()} for arm in arms if arm.num_repeats}
 
 
 def percentile_tables(figures: Mapping[str, Figures]) -> list[Table]:
-    """A table a figure that an arm has. `figures`: as `medians` gives them."""
+    """A table for each figure that an arm has. `figures`: as `medians` gives them."""
     headers = ("strategy", *(f"p{rank}" for rank in RANKS))
     tables = []
     for figure in _FIGURES:
@@ -39,7 +39,7 @@ def percentile_tables(figures: Mapping[str, Figures]) -> list[Table]:
 
 
 def percentile_chart(figures: Mapping[str, Figures], styles: Styles) -> Chart:
-    """The same as small charts, one a figure, each with a scale of its own."""
+    """The same as small charts, one per figure, each with its own scale."""
     rows = [
         (name, f"p{rank}", value, figure.heading)
         for figure in _FIGURES

@@ -11,14 +11,14 @@ from specbench.reports.run.view import RunView
 
 
 def against(view: RunView, arm: ArmSummary | None, baseline: ArmSummary | None) -> Speedup | None:
-    """`arm` against `baseline` of the same run; None where either has no figures, or for the baseline itself."""
+    """`arm` against `baseline` of the same run; None if either has no figures, or for the baseline itself."""
     if arm is None or baseline is None or arm.label == baseline.label or not (arm.num_repeats and baseline.num_repeats):
         return None
     return speedup(arm.label, baseline.label, view.values, view.requests)
 
 
 def ratio(view: RunView, name: str, arm: ArmSummary | None, baseline: ArmSummary | None) -> Ratio | None:
-    """Of the block figure `name`, arm over baseline."""
+    """The ratio of the block figure `name`, arm over baseline."""
     return block_ratio(name, arm.label, baseline.label, view.values) if arm and baseline else None
 
 

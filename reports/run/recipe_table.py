@@ -52,7 +52,7 @@ def recipe_table(view: RunView) -> Table | None:
 
 
 def _name(name: str, arm: ArmSummary | None) -> str:
-    """With what must not be missed beside a figure: forced acceptance, failure."""
+    """The label with what must accompany every figure: forced acceptance, failure."""
     if arm is None:
         return name
     status = "" if arm.status == "ok" else f" ({arm.status})"

@@ -14,14 +14,14 @@ from specbench.reports.document import Table, table_of
 _PHASES = {"verify": "verify", "accept": "accept", "draft_first": "draft first", "draft_next": "draft next"}
 _LEFT_OUT = (
     "The ideal leaves out: host work, synchronisations and gaps; the state between passes; activations and norms; "
-    "requests that only pad a graph; mixed steps. Caches that keep weights or keys from one pass to the next are not "
-    "in it either: a model that fits into one may pass 100%."
+    "requests that only pad a graph; mixed steps. Caches that keep weights or keys between passes are not modelled "
+    "either: a model that fits into one may exceed 100%."
 )
 
 
 def roofline_tables(record: Crossover, names: Mapping[str, str]) -> list[Table]:
-    """A table for each load of a crossover that has ideals, notes under the first that needs them. `names`: what to
-    call the arms, by label."""
+    """A table for each load of a crossover that has ideals; notes are under the first table that needs them. `names`:
+    display names of the arms, by label."""
     if record.machine is None:
         return []
     tables: list[Table] = []
@@ -37,13 +37,13 @@ def roofline_tables(record: Crossover, names: Mapping[str, str]) -> list[Table]:
 
 
 def roofline_column(arms: Sequence[IdealArm]) -> dict[str, dict[str, str]]:
-    """`63%, reading weights` by arm label, below its header; empty where no arm has an ideal."""
+    """`63%, reading weights` by arm label, under its header; empty if no arm has an ideal."""
     known = {arm.label: f"{arm.efficiency:.0%}, {arm.limit}" for arm in arms if arm.efficiency is not None}
     return {"of roofline": known} if known else {}
 
 
 def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Against the roofline") -> Table:
-    """A row an arm, in their order; the notes say how to read the figures, and which arms have no ideal and why."""
+    """A row per arm, in order; the notes say how to read the figures, and which arms have no ideal and why."""
     notes = [
         f"machine: {machine.describe()}",
         "ms are of the mean decode round; by phase ideal / measured, other: measured outside these phases. efficiency: "
@@ -55,13 +55,13 @@ def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Aga
     ]
     knees = {f"{arm.free_rows:.0f}" for arm in arms if arm.free_rows}
     notes += [
-        f"up to {knee} rows a round (batch x (drafts + 1)) reading the target's weights takes longer than multiplying "
-        "by them: there verification is almost free"
+        f"up to {knee} rows per round (batch x (drafts + 1)) reading the target's weights takes longer than "
+        "multiplying by them: verification is then almost free"
         for knee in sorted(knees)
     ]
     if any(arm.measured and arm.measured.source == INSTRUMENTED for arm in arms):
         notes.append(
-            "~: measured phases are the round's time by the shares of an instrumented capture of the largest batch"
+            "~: phase times are the round time, split by the shares of an instrumented capture of the largest batch"
         )
     notes += [
         f"{arm.label}: its target reads {mean.experts:.1f} experts a layer, {arm.expert_bytes / 1e9:.3g} GB a pass"
@@ -77,7 +77,7 @@ def _of_mean(write: Callable[[MeanRound], str]) -> Callable[[IdealArm], str]:
 
 
 def _phase(phase: str) -> Callable[[IdealArm], str]:
-    """`3.491 / 4.120`; a phase that the arm does not have is a dash."""
+    """`3.491 / 4.120`; a dash if the arm does not have the phase."""
 
     def cell(arm: IdealArm) -> str:
         ideal, measured = arm.ideal_ms.get(phase), _measured(arm, phase)

@@ -24,9 +24,9 @@ from specbench.reports.run.accuracy_view import AccuracyView, view_accuracy
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunView:
-    """The run record, the arms' summaries, the figures of every block, the requests' raw rows, and the scores
-    and traces where the arms were evaluated and traced. `path`: of its directory. `seen`: of the machine, block by
-    block. `slos`: the limits that its goodput is of. `roofline`: of the arms, where the raw tables were read."""
+    """The run record, summaries of the arms, figures of every block, raw rows of the requests, and scores and traces if
+    the arms were evaluated and traced. `path`: the directory. `seen`: observations of the machine, block by block.
+    `slos`: the limits for goodput. `roofline`: of the arms, if the raw tables were read."""
 
     record: RunRecord
     arms: tuple[ArmSummary, ...]
@@ -46,8 +46,8 @@ class RunView:
 
 
 def stored_view(directory: RunDirectory, results: Results) -> RunView:
-    """What the record and its neighbours say, without raw tables and scores. Arms carry the marks of failed
-    certificates and of void graph claims."""
+    """The view from the record and the files next to it, without raw tables and scores. Arms have marks for failed
+    certificates and void graph claims."""
     graphs = view_graphs(directory.path)
     marks = marks_of(directory.path, results, graphs)
     arms = [replace(arm, marks=marks[arm.label]) for arm in results.arms]
@@ -65,7 +65,7 @@ def stored_view(directory: RunDirectory, results: Results) -> RunView:
 
 
 def view_run(run: RunDirectory | str | os.PathLike[str], slos: Slos | None = None) -> RunView:
-    """Read a run directory, finished or not; ValueError where `RunDirectory.open` raises it. `slos`: with goodput."""
+    """Reads a run directory, finished or not; ValueError as `RunDirectory.open` raises it. `slos`: with goodput."""
     directory = run if isinstance(run, RunDirectory) else RunDirectory.open(run)
     directory.check_has_tables()
     frames = directory.frames()

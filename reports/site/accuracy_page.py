@@ -60,7 +60,7 @@ def difference_frame(run: SiteRun) -> pd.DataFrame:
 
 
 def _no_evidence(runs: Sequence[SiteRun]) -> Section:
-    """With the commands that give some, for the newest run that they can be for."""
+    """With the commands that produce them, for the newest run that supports them."""
     run = next(filter(was_measured_here, runs), None)
     if run is None:
         return Section(title="No evidence yet", sentences=("No run here can be certified.",))

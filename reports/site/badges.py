@@ -19,7 +19,7 @@ NONE = Cell(text=NOTHING)
 
 
 def status(run: SiteRun) -> Cell:
-    """The run's status: complete, or what became of it."""
+    """The run's status: complete, or how it ended."""
     word = run.record.status
     failed = [arm for arm in run.arms if arm.status in ("failed", "partial")]
     if failed:
@@ -28,7 +28,7 @@ def status(run: SiteRun) -> Cell:
 
 
 def verdict(record: Judgement) -> Cell:
-    """An A/B experiment's verdict, with its sign; for one that goes both ways, that of TPOT, which decides."""
+    """An A/B experiment's verdict with its sign; for a mixed one, TPOT's verdict, which decides."""
     word = record.decisive
     sign = "A/A:" if record.is_aa else SIGNS.get(word, "")
     tone = _VERDICT_TONES.get(word, OPEN) if record.same_output.is_enough else BAD
@@ -46,7 +46,7 @@ def certificate(run: SiteRun) -> Cell:
 
 
 def graph_claim(run: SiteRun) -> Cell:
-    """The worst of the traces' graph certificates."""
+    """The worst graph certificate among the traces."""
     words = [profile.graph.verdict for profile in run.profiles.values()]
     if not words:
         graphs = run.figures.graphs

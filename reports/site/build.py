@@ -43,7 +43,7 @@ FORMATS = ("html", "png", "pdf")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built:
-    """`index`: the page to open. `problems`: what could not be read, as the overview lists it."""
+    """`index`: the page to open. `problems`: what could not be read, as listed on the overview."""
 
     index: Path
     num_runs: int
@@ -59,11 +59,11 @@ def build_site(
     slos: Slos | None = None,
     more: Callable[[Sequence[SiteRun]], Sequence[Page]] = lambda runs: (),
 ) -> Built:
-    """Write the site of the runs in `paths` into `output`, replacing the site that is there. `slos`: with goodput.
+    """Writes the site of the runs in `paths` into `output`, replacing the site that is there. `slos`: with goodput.
 
-    ValueError if no run can be read, or if `output` holds something other than a site. `formats`: html is always
-    written; png and pdf add every chart as a picture, drawn by matplotlib from the same values. `more`: pages of
-    somebody's own, made of the runs that were read; they stand behind the overview.
+    ValueError if no run can be read, or if `output` contains something other than a site. `formats`: html is always
+    written; png and pdf add every chart as a picture, drawn by matplotlib from the same values. `more`: the caller's
+    own pages, made from the runs that were read; they come after the overview.
     """
     _check_output(output)
     directories, missing = find_runs(paths)
@@ -91,7 +91,7 @@ def build_site(
 def site_pages(
     runs: Sequence[SiteRun], problems: Sequence[Problem], accepted: Sequence[Accepted], more: Sequence[Page]
 ) -> tuple[list[Page], list[tuple[str, str]]]:
-    """Every page, and the menu: (path, title) of those that all pages lead to."""
+    """Every page, and the menu: (path, title) of the pages that all pages link to."""
     styles, follows = Styles(), followers(runs)
     told, num_cases = stories(points(runs), accepted, MAX_WORKLOADS)
     main = [
@@ -113,7 +113,7 @@ def site_pages(
 
 
 def _read_whole(runs: Sequence[SiteRun]) -> set[str]:
-    """Pages of the runs whose raw tables are read: the newest of each workload first, then the newest of all."""
+    """Pages of the runs whose raw tables are read: the newest of each workload first, then the newest overall."""
     first = [group.newest.page for group in by_case(runs)]
     return set(list(dict.fromkeys([*first, *(run.page for run in runs)]))[:_MAX_WHOLE])
 
@@ -129,7 +129,7 @@ def _profile_path(run: SiteRun) -> str:
 
 
 def _profile_html(run: SiteRun) -> str:
-    """A page without the site's menu: it leads back to its run and to the overview."""
+    """A page without the site's menu: it links back to its run and to the overview."""
     root = "../" * _profile_path(run).count("/")
     back = (Cell(text="Overview", href=f"{root}{OVERVIEW}"), Cell(text=f"Run {run.run_id}", href=f"{root}{run.page}"))
     return html_page(replace(profiles_document(run.profiles, f"Traces of {run.run_id}"), back=back))
@@ -139,7 +139,7 @@ def _check_output(output: Path) -> None:
     if output.exists() and not output.is_dir():
         raise ValueError(f"output: {output} is a file; give a directory")
     if output.is_dir() and any(output.iterdir()) and not (output / MARKER).is_file():
-        raise ValueError(f"output: {output} holds something else than a site; give an empty or a new directory")
+        raise ValueError(f"output: {output} contains something other than a site; give an empty or a new directory")
     output.mkdir(parents=True, exist_ok=True)
     if not (output / MARKER).is_file():
         _mark(output, [])  # so that an interrupted build can be repeated
@@ -164,7 +164,7 @@ def _mark(output: Path, files: Iterable[Path]) -> None:
 
 
 def _remove_stale(output: Path, files: Iterable[Path]) -> None:
-    """Files of an earlier site that this one has not written: a page of a run that is gone must not stay."""
+    """Removes files of an earlier site that this one has not written: the page of a run that is gone must not stay."""
     kept = {path.resolve() for path in files}
     for path in _earlier(output):
         if path.resolve() not in kept and path.is_file():

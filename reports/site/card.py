@@ -1,4 +1,4 @@
-"""What the card of a run or an A/B experiment says: `specbench show RUN --card FILE.png`."""
+"""The content of the card of a run or an A/B experiment: `specbench show RUN --card FILE.png`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _MAX_ROWS, _MAX_LINES = 5, 12
 
 
 def write_card_of(path: Path, file: Path) -> None:
-    """As a PNG; ValueError as `card_of`."""
+    """Writes the card as a PNG; ValueError as in `card_of`."""
     write_card(card_of(path), file)
 
 
 def card_of(path: Path) -> Card:
-    """ValueError for a directory that cannot be read, that holds traces only, or an experiment that is not judged."""
+    """ValueError for a directory that cannot be read or has only traces, and for an experiment that is not judged."""
     runs, problems = read_site_runs([path])
     if problems:
         raise ValueError(problems[0].reason)
     (run,) = runs
     if not run.arms:
-        raise ValueError(f"card: {run.run_id} measured no speed, so that there is nothing to draw")
+        raise ValueError(f"card: {run.run_id} has no measured speed, so there is nothing to draw")
     if run.is_experiment and run.ab is None:
         raise ValueError(f"card: {run.run_id} is not judged yet: specbench ab --resume {path}")
     said, facts, charts, warnings, conditions = _of_experiment(run) if run.ab else _of_arms(run)
@@ -93,13 +93,13 @@ def _of_arms(run: SiteRun) -> _Said:
 
 
 def _doubts(*arms: ArmSummary) -> tuple[str, ...]:
-    """A sentence an arm: what makes its figures doubtful."""
+    """A sentence per arm: the doubts about its figures."""
     found = ((arm.label, [mark for mark in arm.marks if casts_doubt(mark)]) for arm in arms)
     return tuple(f"{label}: {'; '.join(marks)}." for label, marks in found if marks)
 
 
 def _conditions(arm: ArmSummary) -> tuple[str, ...]:
-    """Its other marks, which are facts."""
+    """The arm's other marks, which are facts."""
     marks = [mark for mark in arm.marks if not casts_doubt(mark)]
     return (f"{arm.label}: {'; '.join(marks)}.",) if marks else ()
 
@@ -110,7 +110,7 @@ def _acceptance(arm: ArmSummary, name: str) -> Fact:
 
 
 def _short(charts: tuple[Chart, ...]) -> tuple[Chart, ...]:
-    """The first rows, as many as have room for their names."""
+    """As many of the first rows as have room for their names."""
     found = []
     for chart in drawable(*charts):
         lines = [num_lines(name) for name in chart.frame["y"].head(_MAX_ROWS)]
@@ -121,7 +121,7 @@ def _short(charts: tuple[Chart, ...]) -> tuple[Chart, ...]:
 
 
 def _short_name(name: str) -> str:
-    """Without its middle, if it takes more lines than there are: names often differ at their ends only."""
+    """Cuts the middle of a text that takes too many lines, because names often differ only at their ends."""
     kept = len(name) // 2
     short = name
     while num_lines(short) > _MAX_LINES:

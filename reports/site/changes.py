@@ -24,9 +24,9 @@ def environment_rows(record: RunRecord) -> Iterator[tuple[str, str]]:
 
 
 def changes_table(runs: Sequence[SiteRun]) -> Table | None:
-    """What differs in hardware, software and settings between each run (newest first) and the one before it of the same
-    model, workload and load, on any machine; a change that several workloads show is listed once. None if
-    nothing changed."""
+    """What differs in hardware, software and settings between each run (newest first) and the previous run of the same
+    model, workload and load, on any machine; a change that several workloads show is listed once. None if nothing
+    changed."""
     found: dict[tuple[str, str, str], SiteRun] = {}
     for group in by_kind(runs):
         for newer, older in zip(group.runs, group.runs[1:], strict=False):
@@ -46,7 +46,7 @@ def changes_table(runs: Sequence[SiteRun]) -> Table | None:
 
 
 def _changes(newer: SiteRun, older: SiteRun) -> Iterator[tuple[str, str, str]]:
-    """(what, before, since); for a change of machine its name alone, not each of its parts."""
+    """(what, before, since); for a change of machine only its name, not all its parts."""
     machines = [run.hardware for run in (older, newer)]
     if machines[0] != machines[1]:
         yield _HARDWARE, machines[0], machines[1]
@@ -88,7 +88,7 @@ def _compared(run: SiteRun) -> Iterator[tuple[str, str]]:
 
 
 def _short(value: str) -> str:
-    """The beginning of a long hash: enough to tell two apart."""
+    """The beginning of a long hash, enough to tell two apart."""
     return f"{value[:16]}..." if _HASH.fullmatch(value) else value
 
 

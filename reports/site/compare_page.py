@@ -30,8 +30,8 @@ MAX_CARDS, MAX_GROUPS, _MAX_ASKED = 20, 12, 8
 
 
 def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Page:
-    """Cards of the newest experiments, then each workload's newest run against the one before, then a matrix per
-    sweep with the tables that recipes ask for. Before all of them, and open, the newest that has a verdict."""
+    """Cards of the newest experiments, then each workload's newest run against the previous one, then a matrix per
+    sweep with the tables that recipes ask for. The newest one with a verdict comes first and is open."""
     experiments = _leading([run for run in runs if run.ab is not None], _is_decided)
     others = [run for run in runs if not run.is_experiment and run.arms]
     shown = experiments[:MAX_CARDS]
@@ -66,7 +66,7 @@ def matrix_table(group: Group) -> Table:
 
 
 def _leading(items: Sequence[_Item], is_decided: Callable[[_Item], bool]) -> list[_Item]:
-    """The first that is decided before all others, which keep their order."""
+    """Moves the first decided one to the front; the others keep their order."""
     first = next((n for n, item in enumerate(items) if is_decided(item)), 0)
     return [*items[first : first + 1], *items[:first], *items[first + 1 :]]
 

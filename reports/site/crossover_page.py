@@ -89,7 +89,7 @@ def _of_runs(group: Group, n: int, styles: Styles) -> Section:
 
 
 def _one_load(groups: Sequence[Group]) -> Section:
-    """Speed-ups that make no curve: from the newest run that has the arm, with its stored interval."""
+    """Speed-ups at a single load: from the newest run that has the arm, with its stored interval."""
     newest: dict[tuple[str, str], tuple[SiteRun, ArmSummary, Speedup]] = {}
     for group in groups:
         for run in group.runs:

@@ -29,8 +29,8 @@ from .runs import WRONG_SHAPE, SiteRun, described
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StoredSweep:
-    """A sweep with its `crossover.json`, and those of its runs that the site has, the newest first. `names`: of its
-    arms, by label, with the marks that must accompany their figures."""
+    """A sweep with its `crossover.json`, and those of its runs that the site has, newest first. `names`: of its arms,
+    by label, with the marks that must accompany their figures."""
 
     record: Crossover
     runs: tuple[SiteRun, ...]
@@ -38,8 +38,8 @@ class StoredSweep:
 
 
 def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str, ...]]:
-    """The sweeps that these runs belong to, as derived when they were measured, and what could not be read; runs of an
-    unreadable sweep are treated like any others."""
+    """The sweeps that these runs belong to, as they were derived when measured, and problems in reading them; runs of
+    an unreadable sweep are treated like any others."""
     by_folder: dict[Path, list[SiteRun]] = {}
     for run in runs:
         folder = run.path.parent.parent
@@ -53,7 +53,7 @@ def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str
             file = folder / RECORD_FILE
             why = described(error).removeprefix(f"{file}: ")
             problems.append(
-                f"{file}: cannot be read: {why}; make it anew: specbench show --write {shlex.quote(str(folder))}"
+                f"{file}: cannot be read: {why}; rebuild it: specbench show --write {shlex.quote(str(folder))}"
             )
     return [sweep for sweep in found if len(crossover_frame(sweep.record, names=sweep.names))], tuple(problems)
 
@@ -64,7 +64,7 @@ def loads_of(group: Group) -> list[int]:
 
 
 def group_record(group: Group) -> Crossover:
-    """Derived from the raw tables of the newest run that has an arm at a load; older ones are not read."""
+    """Derived from the raw tables of the newest run that has an arm at a load; older runs are not read."""
     seen: set[tuple[str, int]] = set()
     points = []
     for run in group.runs:
@@ -81,7 +81,7 @@ def _compared(run: SiteRun) -> list[str]:
 
 
 def _point(run: SiteRun) -> LoadPoint:
-    """Arms have their names on the site: one with forced acceptance differs from one without."""
+    """Arms have their names on the site: forced acceptance is part of the name."""
     assert run.concurrency is not None
     names = {arm.label: arm_name(arm) for arm in run.arms}
     requests = RunDirectory.open(run.path).frames().requests
@@ -98,7 +98,7 @@ def _point(run: SiteRun) -> LoadPoint:
 
 
 def _read(file: Path, runs: Sequence[SiteRun]) -> StoredSweep:
-    """Raises if the file is a link, or does not hold what the page shows."""
+    """Raises if the file is a link, or lacks something that the page shows."""
     refuse_link(file)
     record = read_document(file, Crossover, SCHEMA)
     arms = {(run.run_id, arm.label): arm for run in runs for arm in run.arms}

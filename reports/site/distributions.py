@@ -1,6 +1,6 @@
 """Distributions of a run: TPOT over its requests, accepted length over the rounds of an output.
 
-Both come from the raw tables and take as long as reading the whole run.
+Both come from the raw tables, so they take as long as reading the whole run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MIN_PROMPTS, _MIN_FOR_INTERVAL = 2, 5  # in a bin
 
 
 def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Chart, ...]:
-    """None for a run without served requests. Raises what reading the raw tables raises."""
+    """None for a run without served requests. Raises the errors of reading the raw tables."""
     frames = RunDirectory.open(run.path).frames()
     tpot, lengths = tpot_frame(run, frames), length_frame(run, frames)
     return drawable(
@@ -56,8 +56,8 @@ def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Chart, ...]:
 
 
 def latencies(run: SiteRun) -> dict[str, Figures]:
-    """By name of an arm's row: medians over repeats of all figures, derived anew. Raises what reading the
-    raw tables raises."""
+    """For each arm's row, medians over repeats of all figures, derived again. Raises the errors of reading the raw
+    tables."""
     blocks = measure_blocks(RunDirectory.open(run.path).frames())
     found: dict[str, Figures] = {}
     for name, label in _arms(run):
@@ -67,7 +67,8 @@ def latencies(run: SiteRun) -> dict[str, Figures]:
 
 
 def tpot_frame(run: SiteRun, frames: Frames) -> pd.DataFrame:
-    """series, x: TPOT in ms, y: share of the arm's served requests with at most that; of many requests, quantiles."""
+    """series, x: TPOT in ms, y: share of the arm's served requests with at most this TPOT; quantiles if there are many
+    requests."""
     rows = []
     for name, label in _arms(run):
         values = np.sort(tpot_by_request_ms(frames.requests[frames.requests["arm"] == label]).to_numpy(dtype=float))

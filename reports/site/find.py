@@ -14,7 +14,8 @@ _SWEEP = "sweep.json"
 
 
 def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
-    """Every run directory given or inside a given folder, each once, and problems with paths that only look so."""
+    """Every run directory given or inside a given folder, each once, and problems with paths that only look like
+    runs."""
     found: dict[Path, None] = {}
     problems = []
     for path in paths:
@@ -34,13 +35,13 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
 
 
 def histories(paths: Iterable[Path]) -> list[Path]:
-    """Folders among those given that hold what a maintainer has accepted."""
+    """The given folders that have changes accepted by a maintainer."""
     return [path for path in paths if (path / "history.toml").is_file()]
 
 
 def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
-    """Runs one level below, in its folder `runs`, and in sweeps there. A folder with the name of a run but no run.json
-    is reported."""
+    """Runs one level below, in the folder `runs`, and in sweeps there. A folder that is named like a run but has no
+    run.json is reported."""
     found, problems = [], []
     for child in _folders(folder):
         if child.is_symlink():
@@ -52,7 +53,7 @@ def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
             found += inside
             problems += broken
         elif _RUN_NAME.match(child.name):
-            problems.append(Problem(path=str(child), reason=f"{child}: no run.json: half written, or no run"))
+            problems.append(Problem(path=str(child), reason=f"{child}: no run.json: incomplete, or not a run"))
     return found, problems
 
 

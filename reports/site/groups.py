@@ -20,7 +20,7 @@ _PROMPT_OPTIONS = ("dataset_path", "output_len", "random_input_len", "random_out
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Runs of one kind, the newest first. A/B experiments make groups of their own: their arms are sides."""
+    """Runs of one kind, newest first. A/B experiments are in separate groups, because their arms are sides."""
 
     title: str
     runs: tuple[SiteRun, ...]
@@ -31,13 +31,13 @@ class Group:
 
 
 def by_case(runs: Iterable[SiteRun]) -> list[Group]:
-    """Everything alike, the load included; in the order of their newest runs. Experiments on the same prompts ask
-    different things: only those of the same sides are one case."""
+    """Groups in which everything is equal, including the load, in the order of their newest runs. Experiments on the
+    same prompts ask different questions, so only those with the same sides are one case."""
     return _grouped(runs, (), kind=lambda run: str(run.is_experiment and [arm.label for arm in run.arms]))
 
 
 def by_load(runs: Iterable[SiteRun]) -> list[Group]:
-    """Everything alike but the load and, with it, the number of prompts: the runs of one sweep."""
+    """Groups in which everything is equal except the load and with it the number of prompts: the runs of a sweep."""
     return _grouped(runs, (*_LOAD, *_OF_PROMPTS), kind=lambda run: f"{run.is_experiment} {_asked_prompts(run)}")
 
 
@@ -47,7 +47,7 @@ def by_kind(runs: Iterable[SiteRun]) -> list[Group]:
 
 
 def newest_by_load(group: Group) -> dict[str, SiteRun]:
-    """The newest run at each load, by its name, the lightest first."""
+    """The newest run at each load, by the load's name, lightest first."""
     newest: dict[str, SiteRun] = {}
     for run in group.runs:
         newest.setdefault(load_name(run), run)
@@ -81,7 +81,7 @@ def _grouped(
 
 
 def _asked_prompts(run: SiteRun) -> str:
-    """Which prompts were asked for, their number aside: other lengths are no other load."""
+    """Which prompts were requested, except for their number: different lengths are not a different load."""
     config = run.record.config
     return "" if config is None else str([getattr(config, name) for name in _PROMPT_OPTIONS])
 

@@ -1,5 +1,5 @@
-"""Which run may stand at the head of the site: one whose claim has an interval; before all others, one whose figures
-nobody must doubt."""
+"""Which run may be the headline of the site: one whose claim has an interval, preferably one without doubts about its
+figures."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .runs import SiteRun
 
 
 def headlines(runs: Sequence[SiteRun]) -> list[SiteRun]:
-    """Those that may stand first, in their order: the ones without a doubt, or, where there are none, all that claim
-    something."""
+    """The runs that may be the headline, in order: those without a doubt or, if there are none, all that make a
+    claim."""
     claims = [run for run in runs if not objection(run)]
     return [run for run in claims if not doubts_of(run)] or claims
 
 
 def objection(run: SiteRun) -> str:
-    """Why the run claims nothing about speed, the first reason found; empty if it does."""
+    """The first reason why the run makes no claim about speed; empty if it makes one."""
     return next(_objections(run), "")
 
 
 def doubts_of(run: SiteRun) -> tuple[str, ...]:
-    """Marks that make its figures doubtful, each with its arm."""
+    """Marks that make the figures doubtful, each with its arm."""
     return tuple(f"{arm.label}: {mark}" for arm in run.arms for mark in arm.marks if casts_doubt(mark))
 
 
@@ -46,7 +46,7 @@ def _of_experiment(run: SiteRun) -> Iterator[str]:
         yield f"not judged yet: specbench ab --resume {shlex.quote(str(run.path))}"
         return
     if run.ab.is_aa:
-        yield "A/A: both sides are the same, so that it measures noise"
+        yield "A/A: both sides are the same, so it measures noise"
     if run.ab.verdict in NO_VERDICT or not run.ab.same_output.is_enough:
         yield verdict_words(run.ab)
     if not _has_interval(run.ab):
@@ -54,7 +54,7 @@ def _of_experiment(run: SiteRun) -> Iterator[str]:
 
 
 def _has_interval(record: Judgement) -> bool:
-    """Of TPOT, and one that says something: a claim has words for it."""
+    """Whether TPOT has an informative interval, for which a claim has words."""
     return any(
         c.metric.name == TPOT_MS.name
         and c.low is not None

@@ -27,7 +27,7 @@ _SERIES_POINTS = 120  # in one line: more cannot be distinguished, and take time
 
 
 def history_page(runs: Sequence[SiteRun], shown: Sequence[Story], num_cases: int, styles: Styles) -> Page:
-    """Runs newest first. `shown`: the histories of the newest of `num_cases` workloads."""
+    """`runs`: newest first. `shown`: the histories of the newest of `num_cases` workloads."""
     cases = list(dict.fromkeys(story.series.case for story in shown))
     pages = {run.run_id: run.page for run in runs}
     num_points = max(20, min(_SERIES_POINTS, _PAGE_POINTS // max(len(shown), 1)))
@@ -48,14 +48,14 @@ def history_page(runs: Sequence[SiteRun], shown: Sequence[Story], num_cases: int
 
 
 def _title(metric: str) -> str:
-    """`Step time, ms`; spelt out where the name is an abbreviation."""
+    """`Step time, ms`; spelt out if the name is an abbreviation."""
     figure = METRICS[metric]
     spelt = {TPS: "Tokens per second", SYNCS_PER_ROUND: "Synchronisations per round"}
     return spelt.get(figure) or ", ".join(filter(None, [figure.name[0].upper() + figure.name[1:], figure.unit]))
 
 
 def steps_table(group: Sequence[Story], pages: Mapping[str, str]) -> Table:
-    """Dated steps of a workload, the newest first; commits lead to their first run. `pages`: by run id."""
+    """Dated steps of a workload, newest first; commits link to their first run. `pages`: by run id."""
     steps = sorted(
         ((story.series, step) for story in group for step in story.steps),
         key=lambda row: row[1].after.utc,

@@ -1,4 +1,4 @@
-"""Series by commit from the run data that the site already read: no raw table is opened."""
+"""Series by commit, from run data that the site has already read: no raw table is opened."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ class Story:
 
     @property
     def commits(self) -> list[Commit]:
-        """All of them, the oldest first."""
+        """All commits, oldest first."""
         return [*self.older, *self.series.commits]
 
 
 def points(runs: Iterable[SiteRun]) -> list[Point]:
-    """The points of all runs but experiments, whose sides A and B are not series. Arms have the names of their rows."""
+    """The points of all runs except experiments, whose sides A and B are not series. Arms are named as in their
+    rows."""
     found = []
     for run in runs:
         if run.is_experiment or not run.blocks:
@@ -59,10 +60,9 @@ def points(runs: Iterable[SiteRun]) -> list[Point]:
 
 
 def stories(points: Iterable[Point], accepted: Sequence[Accepted], most: int) -> tuple[list[Story], int]:
-    """The series of the `most` newest workloads, in the order of METRICS within each, and how many workloads there are.
-
-    A series has two commits or more. Steps are looked for in the newest commits only, as many as the time allows.
-    """
+    """The series of the `most` newest workloads, in the order of METRICS within each, and the total number of
+    workloads. A series has at least two commits. Steps are searched only among the newest commits, as many as the time
+    allows."""
     series = [s for s in build_series(points) if len(s.commits) > 1]
     newest_first = sorted(series, key=lambda one: one.commits[-1].utc, reverse=True)
     cases = list(dict.fromkeys(one.case for one in newest_first))
@@ -78,8 +78,8 @@ def num_searched_commits(num_series: int) -> int:
 
 
 def history_frame(shown: Sequence[Story], num_points: int) -> pd.DataFrame:
-    """series: arm, x: number of the commit in the workload, y: the metric; at most `num_points` per series: of more,
-    three quarters are the newest commits and the rest are spread evenly over the older ones."""
+    """series: arm, x: number of the commit in the workload, y: the metric; at most `num_points` per series: if there
+    are more, three quarters are the newest commits and the rest are spread evenly over the older ones."""
     places = commit_places(shown)
     rows = [
         (story.series.arm, places[commit.commit, commit.fingerprint], commit.value)
@@ -102,7 +102,7 @@ def commit_places(shown: Sequence[Story]) -> Mapping[tuple[str, str], int]:
 
 
 def event_marks(shown: Sequence[Story], most: int) -> tuple[tuple[float, str], ...]:
-    """The position and label of each vertical line: where points cannot be compared, then the largest steps."""
+    """The position and label of each vertical line: first where points cannot be compared, then the largest steps."""
     places = commit_places(shown)
     cuts, steps = {}, []
     for story in shown:
@@ -141,7 +141,7 @@ def _story(series: Series, accepted: Sequence[Accepted], num_searched: int) -> S
 
 
 def _end_of(series: Series, last: Segment) -> Series:
-    """The newest commits of the last segment: those that a suspect is judged by."""
+    """The newest commits of the last segment, by which a suspect is judged."""
     return replace(series, commits=series.commits[max(last.start, len(series.commits) - _NUM_JUDGED) :])
 
 

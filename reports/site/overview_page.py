@@ -27,7 +27,7 @@ _MAX_SENTENCES, _MAX_REASONS = 6, 8
 
 
 def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], told: Sequence[Story], styles: Styles) -> Page:
-    """Runs in the order given, the newest first. `told`: the histories that the site has."""
+    """Runs in the given order, newest first. `told`: the histories that the site has."""
     sections = [*_results(runs, styles), *triage_section(told, {run.run_id: run.page for run in runs})]
     sections.append(Section(title="All runs", facts=_facts(runs), tables=(runs_table(runs),)))
     warnings = []
@@ -44,7 +44,8 @@ def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], told: Se
 
 
 def _results(runs: Sequence[SiteRun], styles: Styles) -> list[Section]:
-    """The newest run that may be a headline; if that is an A/B experiment, also the newest comparison of strategies."""
+    """The newest run that may be the headline; if that is an A/B experiment, also the newest comparison of
+    strategies."""
     first = headlines(runs)
     if not first:
         return [_no_result(runs)] if runs else []
@@ -60,11 +61,11 @@ def _doubtful(run: SiteRun) -> tuple[str, ...]:
 
 
 def _no_result(runs: Sequence[SiteRun]) -> Section:
-    """What keeps each of the newest runs from being one."""
+    """Why each of the newest runs cannot be the headline."""
     table = table_of("Runs and reasons", {"run": lambda run: run.link, "why not": objection}, runs[:_MAX_REASONS])
     sentences = ["No run here has a result to put first."]
     if len(runs) > _MAX_REASONS:
-        sentences.append(f"Nor has any of the {counted(len(runs) - _MAX_REASONS, 'run')} before those below.")
+        sentences.append(f"Not listed: {counted(len(runs) - _MAX_REASONS, 'older run')}, also without a result.")
     return Section(title="No result yet", sentences=tuple(sentences), tables=(table,))
 
 
@@ -81,7 +82,8 @@ def _experiment(run: SiteRun) -> Section:
 
 
 def _strategies(title: str, runs: Sequence[SiteRun], styles: Styles) -> Section:
-    """The answer at each load of the runs that differ from the newest in their load only. `runs`: may be headlines."""
+    """The answer at each load, for the runs that differ from the newest only in their load. `runs`: possible
+    headlines."""
     newest = runs[0]
     group = next(group for group in by_load(runs) if newest in group.runs)
     loads = newest_by_load(group)

@@ -14,19 +14,19 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page(Document):
-    """`path`: within the site, with `/`. `files`: copied beside it, by their path within the site, for links."""
+    """`path`: within the site, with `/`. `files`: copied next to it for links, by their path within the site."""
 
     path: str
     files: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
-        """From the page to the root of the site."""
+        """The relative path from the page to the root of the site."""
         return "../" * self.path.count("/")
 
 
 def newest_sections(items: Sequence[_Item], maximum: int, section: Callable[[_Item, int], Section]) -> list[Section]:
-    """A section for each of the first workloads, by its number, and one that says how many are left out."""
+    """A section for each of the first workloads, by number, and one that says how many are left out."""
     sections = [section(item, n) for n, item in enumerate(items[:maximum])]
     if len(items) <= maximum:
         return sections
@@ -35,7 +35,7 @@ def newest_sections(items: Sequence[_Item], maximum: int, section: Callable[[_It
 
 
 def one_open(sections: Sequence[Section]) -> list[Section]:
-    """Those that have content: the first as it is, the others folded."""
+    """The sections that have content: the first unchanged, the others folded."""
     return [section if n == 0 else replace(section, folded=True) for n, section in enumerate(filled(sections))]
 
 

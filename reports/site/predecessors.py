@@ -1,4 +1,4 @@
-"""The predecessor of a run: the newest older run of its kind with an arm in common, if they are comparable."""
+"""The predecessor of a run: the newest comparable older run of its kind with an arm in common."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .runs import SiteRun
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Follows:
-    """`before`: the newest older run of the kind. `comparable`: the newest of those that differ
-    in nothing that matters. `refused`: the runs between, each with what keeps it from being compared."""
+    """`before`: the newest older run of the kind. `comparable`: the newest that differs in nothing relevant. `refused`:
+    the runs in between, each with the reason why it cannot be compared."""
 
     run: SiteRun
     before: SiteRun | None
@@ -23,7 +23,7 @@ class Follows:
 
 
 def followers(runs: Sequence[SiteRun]) -> Mapping[str, Follows]:
-    """By page, for every run (newest first) that has arms; experiments follow experiments."""
+    """By page, for every run (newest first) that has arms; experiments are compared with experiments."""
     groups = by_kind(run for run in runs if run.arms)
     return {run.page: _follows(group, n) for group in groups for n, run in enumerate(group.runs)}
 

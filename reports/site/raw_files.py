@@ -1,4 +1,4 @@
-"""The files of a run with their hashes: those recorded at its end, checked again, and those written later."""
+"""The files of a run with their hashes: those recorded at its end, checked again, and files written later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pages as HTML that opens from a file: scripts and styles beside it, data inlined, everything from a run escaped."""
+"""Renders pages as HTML that opens from a file: scripts and styles next to it, data inlined, everything from a run
+escaped."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ _SYMBOLS = {
 
 
 def render(page: Page, menu: Sequence[tuple[str, str]], site_title: str) -> str:
-    """The page's text. `menu`: (path, title) of the pages that every page leads to."""
+    """The page's HTML. `menu`: (path, title) of the pages that every page links to."""
     page = replace(page, sections=filled(page.sections))
     charts = [chart for section in page.sections for chart in section.charts]
     tables = [table for section in page.sections for table in section.tables]
@@ -74,7 +75,7 @@ def write_assets(folder: Path) -> list[Path]:
 
 
 def inline_json(value: Json) -> Markup:
-    """JSON that none of its own text can end early: `</script>` and `<!--` lose their `<`."""
+    """JSON whose own text cannot end the script element: `</script>` and `<!--` lose their `<`."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -82,23 +83,23 @@ def inline_json(value: Json) -> Markup:
 
 
 def kept_whole(text: str) -> Markup:
-    """`text` escaped, what must stay on one line marked, long words foldable."""
+    """`text` escaped, with the parts marked that must stay on one line, and foldable long words."""
     forms = (escape, Markup('<span class="whole">{}</span>').format, foldable)
     return Markup("").join(forms[n % 3](piece) for n, piece in enumerate(_PIECES.split(text)) if piece)
 
 
 def foldable(name: str) -> Markup:
-    """`name` escaped, with a place to fold where a part of it ends."""
+    """`name` escaped, with a possible line break after each part."""
     return Markup(_PARTS.sub("<wbr>", escape(name)))
 
 
 def _whole_rows(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """The first column names the row, and folds where a part of the name ends."""
+    """The first column names the row, and folds after parts of the name."""
     return [(*map(foldable, row[:1]), *map(kept_whole, row[1:])) for row in rows]
 
 
 def _linked_rows(table: Table) -> list[list[Cell]]:
-    """Every cell of a table with links or badges; nothing for other tables."""
+    """Every cell of a table that has links or badges; empty for other tables."""
     if not any(isinstance(cell, Cell) for row in table.rows for cell in row):
         return []
     return [[cell if isinstance(cell, Cell) else Cell(text=cell) for cell in row] for row in table.rows]

@@ -42,8 +42,8 @@ from .verdict_claim import caution, claim_facts, claim_title
 
 
 def run_page(run: SiteRun, follows: Follows | None, profile_href: str | None, styles: Styles, whole: bool) -> Page:
-    """`follows`: the runs before it. `profile_href`: the page of its traces, if it has any. `whole`: whether to include
-    what takes as long as reading the whole run: distributions, the table of its recipe, its scores."""
+    """`follows`: its predecessors. `profile_href`: the page of its traces, if it has any. `whole`: whether to include
+    what requires reading the whole run: distributions, the table of its recipe, its scores."""
     view = _with_roofline(run) if whole else run.figures
     sections = [
         _reproduce(run),
@@ -66,7 +66,7 @@ def run_page(run: SiteRun, follows: Follows | None, profile_href: str | None, st
 
 
 def _answer(run: SiteRun) -> str:
-    """What was found, in the sentence that a terminal begins with."""
+    """The result, in the sentence that the terminal output starts with."""
     if run.ab is not None:
         return ab_answer(run.ab)
     if run.is_experiment or run.record.profile is not None or not run.arms:
@@ -76,7 +76,9 @@ def _answer(run: SiteRun) -> str:
 
 def _warnings(run: SiteRun) -> tuple[str, ...]:
     status = run.record.status
-    unfinished = [f"The run is not complete (status {status}): figures cover what it holds."] * (status != "complete")
+    unfinished = [f"The run is not complete (status {status}): figures cover only what was measured."] * (
+        status != "complete"
+    )
     failed = [f"{arm.label}: {arm.status}: {arm.error}" for arm in run.arms if arm.status in ("failed", "partial")]
     return (*unfinished, *failed)
 
@@ -121,12 +123,12 @@ def _figures(run: SiteRun, view: RunView, styles: Styles, whole: bool) -> list[S
 
 
 def asks(run: SiteRun) -> bool:
-    """Whether the run was made for a table of its own: a recipe's, a base's."""
+    """Whether the run was made for a special table, of a recipe or a base."""
     return bool(run.record.purpose.recipe or run.record.purpose.ablation)
 
 
 def asked_tables(run: SiteRun) -> list[Table]:
-    """Those tables; empty for other runs."""
+    """These tables; empty for other runs."""
     if not asks(run):
         return []
     view = run.with_requests()
@@ -134,7 +136,7 @@ def asked_tables(run: SiteRun) -> list[Table]:
 
 
 def _latency(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
-    """Runs of before E2EL was stored are derived anew, where the whole run is read."""
+    """Runs from before E2EL was stored are derived again if the whole run is read."""
     figures = medians(run.arms)
     if whole and all(own.get(E2EL_MS.block) is None for own in figures.values()):
         with contextlib.suppress(ValueError, *WRONG_SHAPE):  # the section below says why
@@ -151,7 +153,7 @@ def _with_roofline(run: SiteRun) -> RunView:
 
 
 def _roofline(view: RunView) -> list[Section]:
-    """Nothing where nobody looked: of older runs the raw tables are not read."""
+    """Empty if not checked: raw tables of older runs are not read."""
     roofline, title = view.roofline, "Against the roofline"
     if roofline.machine is not None:
         return [Section(title=title, tables=(replace(roofline_table(roofline.arms, roofline.machine), title=""),))]
@@ -172,7 +174,8 @@ def _distributions(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
 
 
 def _changes(follows: Follows | None) -> list[Section]:
-    """What differs from the newest older run that it can be compared with; without one, from the newest of its kind."""
+    """What differs from the newest older run that it can be compared with; if there is none, from the newest of its
+    kind."""
     if follows is None:
         return []
     title = "Changed since the run before"
@@ -197,7 +200,7 @@ def _proof(run: SiteRun, whole: bool) -> list[Section]:
     if run.certificate is not None:
         found.append(certificate_section(run, "Losslessness"))
     elif was_measured_here(run) and any(_differs(arm) for arm in run.arms):
-        why = "Outputs differ between arms, which near-ties explain, or an error; the notes of the figures say more."
+        why = "Outputs differ between arms, because of near-ties or an error; the notes of the figures say more."
         command = Command(name="Which of the two", text=f"specbench certify --run {shlex.quote(str(run.path))}")
         found.append(Section(title="Losslessness", sentences=(why,), commands=(command,)))
     if run.record.purpose.evaluation is None:
@@ -210,7 +213,7 @@ def _proof(run: SiteRun, whole: bool) -> list[Section]:
 
 
 def _differs(arm: ArmSummary) -> bool:
-    """Forced acceptance keeps what the model would not say: there is nothing to certify."""
+    """Forced acceptance keeps tokens that the model would not produce: there is nothing to certify."""
     rate = arm.speedup.same_output_rate if arm.speedup else None
     return rate is not None and rate < 1 and not any(mark.startswith("synthetic acceptance") for mark in arm.marks)
 

@@ -34,9 +34,9 @@ from specbench.reports.run.view import RunView, stored_view
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SiteRun:
-    """One run. `page`: its page within the site. `figures`: without the requests' rows and the scores. `ab`: the record
-    of an A/B experiment, None for other runs and for experiments not judged yet. The arms of an experiment have names
-    that describe them. `accuracy` is read when first used."""
+    """One run. `page`: its page within the site. `figures`: without the rows of requests and the scores. `ab`: the
+    record of an A/B experiment; None for other runs and for experiments that are not judged yet. Arms of an experiment
+    have names that describe them. `accuracy` is read at first use."""
 
     page: str
     path: Path
@@ -68,7 +68,7 @@ class SiteRun:
 
     @property
     def anchor(self) -> str:
-        """Of a section about it, in the address of a page."""
+        """The anchor of a section about it, in the address of a page."""
         return Path(self.page).stem.replace("=", "-")
 
     @property
@@ -83,7 +83,7 @@ class SiteRun:
 
     @property
     def is_experiment(self) -> bool:
-        """Whether it compares sides A and B, rather than arms with names of their own."""
+        """Whether it compares sides A and B instead of named arms."""
         return self.record.ab is not None
 
     @property
@@ -92,7 +92,7 @@ class SiteRun:
 
     @property
     def concurrency(self) -> int | None:
-        """The limit on requests in flight; None where arrivals are timed or it is not recorded."""
+        """The limit on requests in flight; None if arrivals are timed or it is not recorded."""
         return (self.record.sampling.max_concurrency or None) if self.record.sampling else None
 
     @property
@@ -102,7 +102,7 @@ class SiteRun:
 
     @property
     def accuracy(self) -> AccuracyView | None:
-        """The scores of an evaluation, None where there is none or it cannot be read (`accuracy_problem`)."""
+        """The scores of an evaluation; None if there is none or it cannot be read (`accuracy_problem`)."""
         return self._scores[0]
 
     @property
@@ -122,7 +122,7 @@ class SiteRun:
         return replace(self.figures, accuracy=self.accuracy)
 
     def with_roofline(self) -> RunView:
-        """Against the limits of its machine, for which the raw tables are read."""
+        """The run against the limits of its machine, for which the raw tables are read."""
         directory = RunDirectory.open(self.path)
         roofline = roofline_of(directory)
         names = shown_labels(self.record)
@@ -130,13 +130,13 @@ class SiteRun:
         return replace(self.figures, roofline=replace(roofline, arms=arms))
 
     def with_requests(self) -> RunView:
-        """With the requests' rows, for tables that pair requests again; this is slow."""
+        """The view with the rows of requests, for tables that pair requests again; slow."""
         return replace(self.figures, requests=RunDirectory.open(self.path).frames().requests)
 
 
 def read_site_runs(paths: Iterable[Path], slos: Slos | None = None) -> tuple[list[SiteRun], list[Problem]]:
-    """The runs that can be read, the newest first, and those that cannot, with the reason. `slos`: with goodput, for
-    which all their raw tables are read."""
+    """The runs that can be read, newest first, and those that cannot, with the reason. `slos`: with goodput, for which
+    all raw tables are read."""
     runs: list[SiteRun] = []
     problems: list[Problem] = []
     ids: dict[str, Path] = {}
@@ -181,7 +181,7 @@ def _read(path: Path, slos: Slos) -> SiteRun:
 
 
 def _check_shown(run: SiteRun) -> None:
-    """Raises any error here, where the reason is kept; later it would stop the page that shows the run."""
+    """Raises any error here, where the reason is recorded; later it would stop the page of the run."""
     comparison_keys(run.record)
     comparison_table(run.figures)
     footnotes(run.figures)
@@ -193,13 +193,13 @@ def _check_shown(run: SiteRun) -> None:
 
 
 def shown_labels(record: RunRecord) -> dict[str, str]:
-    """`A: eagle:k=2` for the arm `A`; nothing for runs that are not A/B experiments."""
+    """`A: eagle:k=2` for the arm `A`; empty for runs that are not A/B experiments."""
     names = record.ab.names if record.ab is not None else {}
     return {label: f"{label}: {name}" for label, name in names.items() if name}
 
 
 def _shown(arm: ArmSummary, names: Mapping[str, str]) -> ArmSummary:
-    """The arm under its name on the site, which A/B runs also keep among the marks."""
+    """The arm under its name on the site, which A/B runs also keep among their marks."""
     label = names.get(arm.label, arm.label)
     return replace(arm, label=label, marks=tuple(mark for mark in arm.marks if f"{arm.label}: {mark}" != label))
 

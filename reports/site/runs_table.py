@@ -1,4 +1,4 @@
-"""The table of all runs: what each found, how well that is established, and what one can choose runs by."""
+"""The table of all runs: the result of each, how well it is established, and the values to filter by."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ _OWN_ENGINE = "specbench"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChoiceTable(Table):
-    """A table whose rows can be chosen and sorted on its page. `choices`: the values of each row by what one chooses
-    by."""
+    """A table whose rows can be filtered and sorted on its page. `choices`: the values of each row by filter."""
 
     choices: tuple[Mapping[str, tuple[str, ...]], ...]
 
 
 def runs_table(runs: Sequence[SiteRun]) -> ChoiceTable:
-    """Runs in the order given. Columns that would say nothing are left out."""
+    """Runs in the given order. Columns without content are left out."""
     machines = machine_names(runs)
     columns: dict[str, Callable[[SiteRun], str | Cell]] = {
         "run": _run,
@@ -73,7 +72,7 @@ def best_speedup(run: SiteRun) -> tuple[float, str, str] | None:
 
 
 def machine_names(runs: Sequence[SiteRun]) -> dict[str, str]:
-    """The short name of each machine: its GPUs, or its CPU where it has none; whole where short ones are alike."""
+    """The short name of each machine: its GPUs, or its CPU if it has none; the full name if short ones are equal."""
     whole = list(dict.fromkeys(run.hardware for run in runs))
     short = [name.partition(", ")[0] for name in whole]
     return {name: brief if short.count(brief) == 1 else name for name, brief in zip(whole, short, strict=True)}
@@ -100,7 +99,7 @@ def workload_name(run: SiteRun) -> str:
 
 
 def _run(run: SiteRun) -> Cell:
-    """When and under which label: the id, with its hash, names the page."""
+    """Start time and label; the id, with its hash, is the name of the page."""
     began = run.started_utc.replace("T", " ")[:16]
     return Cell(text=f"{began} {run.record.label or run.run_id}", href=run.page)
 
@@ -110,7 +109,7 @@ def _workload(run: SiteRun) -> str:
 
 
 def _headline(run: SiteRun) -> Cell:
-    """The one figure of a run: for an experiment the change, with the sides; otherwise the best speed-up."""
+    """The main figure of a run: for an experiment the change, with the sides; otherwise the best speed-up."""
     if run.ab:
         words = claim_words(run.ab)
         return Cell(text=": ".join(filter(None, (words, claim_sides(run.ab))))) if words else badges.NONE

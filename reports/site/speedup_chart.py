@@ -19,12 +19,12 @@ _NONE = "Diamonds: speed-up, without an interval."
 
 
 def has_speedups(run: SiteRun) -> bool:
-    """Whether an arm was compared with a baseline that stood beside it."""
+    """Whether any arm has a speed-up against a comparable baseline."""
     return any(arm.speedup is not None and arm.speedup.tpot_ratio for arm in run.arms)
 
 
 def speedup_chart(group: Group, styles: Styles) -> Chart:
-    """A row for each strategy, or, where the group has several concurrencies, a line by concurrency."""
+    """A row for each strategy or, if the group has several concurrencies, a line by concurrency."""
     loads = {run.concurrency for run in newest_by_load(group).values() if run.concurrency and has_speedups(run)}
     return _by_load(group, styles) if len(loads) > 1 else strategy_chart(next(filter(has_speedups, group.runs)))
 
@@ -83,7 +83,7 @@ def _by_load(group: Group, styles: Styles) -> Chart:
 
 
 def _baseline(run: SiteRun) -> str:
-    """Arms of several engines have a baseline each."""
+    """Arms of several engines have one baseline per engine."""
     first, *others = dict.fromkeys(arm.speedup.baseline for arm in run.arms if arm.speedup is not None)
     return "the baseline of its engine" if others else first
 

@@ -32,8 +32,8 @@ _TITLE = "Newest run against the one before"
 
 
 def stored_sections(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> list[Section]:
-    """A section per workload whose newest run has a comparable one before it, then those that only have one that is not
-    comparable. If there are neither, a section that says so. `runs`: no experiments."""
+    """A section per workload whose newest run has a comparable predecessor, then those with only an incomparable one.
+    If there are neither, a section that says so. `runs`: no experiments."""
     found = [(group, follows[group.newest.page]) for group in by_case(runs)]
     pairs = [(group, f) for group, f in found if f.comparable is not None]
     others = [f for _, f in found if f.comparable is None and f.before is not None]
@@ -54,8 +54,8 @@ def stored_sections(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> 
 
 
 def change_frame(compared: ComparedRuns) -> pd.DataFrame:
-    """y: arm and metric, x: its change as a fraction, with the interval, the MDE and the verdict. Metrics that
-    can have a verdict only."""
+    """y: arm and metric, x: its change as a fraction, with the interval, the MDE and the verdict. Only metrics that can
+    have a verdict."""
     rows = [
         (f"{row.arm}: {figure.name}", c.change, c.low, c.high, c.least_effect, signed_word(c.verdict))
         for row in compared.rows
@@ -66,7 +66,7 @@ def change_frame(compared: ComparedRuns) -> pd.DataFrame:
 
 
 def has_verdict(section: Section) -> bool:
-    """Whether one of these sections found a change, or showed that there is none, in any of its metrics."""
+    """Whether any of these sections found a change, or showed that there is none, in any of its metrics."""
     words = {str(word) for chart in section.charts if "verdict" in chart.frame for word in chart.frame["verdict"]}
     return section.title.startswith(_TITLE) and not words.isdisjoint(map(signed_word, DECIDED))
 
@@ -118,7 +118,7 @@ def _chart(compared: ComparedRuns, n: int) -> Chart:
 
 
 def _table(compared: ComparedRuns, run: SiteRun, older: SiteRun) -> Table:
-    """Without the column of the run and the notes that say what is compared with what: the title says both."""
+    """Without the run column and the notes about what is compared: the title has both."""
     whole = compare_table(compared)
     compared_with = tuple(
         f"{row.run}: {row.arm}: {'against' if row.baseline else 'the baseline'}" for row in compared.rows

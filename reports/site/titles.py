@@ -1,4 +1,4 @@
-"""Titles of sections about several runs: those that would read the same say what differs."""
+"""Titles of sections about several runs; equal ones get what differs appended."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SHA = "prompts sha256"  # said only where nothing else tells two runs apart
 
 
 def told_apart(titles: Sequence[str], runs: Sequence[SiteRun]) -> list[str]:
-    """The title of each run; behind those that several have stands what differs between their runs: hardware, workload
-    and sampling first, then options (lengths, data set), and when they began where nothing differs."""
+    """The title of each run. Equal titles get what differs between their runs: hardware, workload and sampling first,
+    then options (lengths, data set), and the start time if nothing else differs."""
     same: dict[str, list[int]] = {}
     for n, title in enumerate(titles):
         same.setdefault(title, []).append(n)
@@ -29,7 +29,7 @@ def told_apart(titles: Sequence[str], runs: Sequence[SiteRun]) -> list[str]:
 
 
 def _differences(runs: Sequence[SiteRun]) -> list[str]:
-    """As few as tell them apart, and at most `_MAX_SAID` more than the first."""
+    """As few differences as tell them apart, and at most `_MAX_SAID` more than the first."""
     told = [_told(run) for run in runs]
     names = list(dict.fromkeys(name for own in told for name in own))
     differ = [name for name in names if len({own.get(name, NOTHING) for own in told}) > 1]

@@ -1,4 +1,4 @@
-"""What improved and regressed lately: the newest steps of all histories, those of one commit together."""
+"""Recent improvements and regressions: the newest steps of all histories, grouped by commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TONES = {IMPROVED: badges.GOOD, REGRESSED: badges.BAD}
 
 
 def triage_section(shown: Sequence[Story], pages: Mapping[str, str]) -> list[Section]:
-    """Nothing where no workload has a history. `pages`: by run id."""
+    """Empty if no workload has a history. `pages`: by run id."""
     if not shown:
         return []
     found = sorted(

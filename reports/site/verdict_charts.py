@@ -55,7 +55,7 @@ def interval_frame(record: Judgement) -> pd.DataFrame:
 
 
 def slope_frame(record: Judgement) -> pd.DataFrame:
-    """Pairs of the gated metrics, at most _MAX_PAIRS evenly among them: y is the value against A's mean, minus one."""
+    """Pairs of the gated metrics, at most _MAX_PAIRS evenly spaced: y is the value divided by A's mean, minus one."""
     rows = []
     for c in record.metrics:
         pairs = c.pairs

@@ -37,8 +37,8 @@ def claim_sides(record: Judgement) -> str:
 
 
 def claim_facts(run: SiteRun) -> tuple[Fact, ...]:
-    """The change of each gated metric, TPOT first, with interval and power; then what speaks for equal answers.
-    Empty for an experiment without a verdict: a large figure would be taken for one."""
+    """The change of each gated metric, TPOT first, with interval and power; then the evidence for equal outputs. Empty
+    for an experiment without a verdict, because a large figure would look like one."""
     record = run.ab
     assert record is not None
     if record.verdict in NO_VERDICT:
@@ -49,7 +49,7 @@ def claim_facts(run: SiteRun) -> tuple[Fact, ...]:
 
 
 def claim_sentence(record: Judgement) -> str:
-    """The sides, the change of TPOT with its interval or why there is none, and equal outputs."""
+    """The sides, the change of TPOT with its interval or the reason why there is none, and equal outputs."""
     change, same = claim_words(record) or verdict_words(record), record.same_output
     equal = f"; outputs equal {same.num_same} of {same.num_pairs}" if same.num_pairs else ""
     if is_not_judged(record):
@@ -69,12 +69,12 @@ def claim_words(record: Judgement) -> str:
 
 
 def caution(record: Judgement) -> tuple[str, ...]:
-    """What must be read before any figure of the experiment: what makes it doubtful, then facts."""
+    """What must be read before any figure of the experiment: doubts first, then facts."""
     return (*claim_doubts(record), *claim_conditions(record))
 
 
 def claim_doubts(record: Judgement) -> tuple[str, ...]:
-    """What makes the figures doubtful."""
+    """Doubts about the figures."""
     found = []
     if record.verdict in NO_VERDICT:
         found.append(f"The measurement is {record.verdict}: the results of single metrics below are not verdicts.")
@@ -84,7 +84,7 @@ def claim_doubts(record: Judgement) -> tuple[str, ...]:
 
 
 def claim_conditions(record: Judgement) -> tuple[str, ...]:
-    """Under what the figures hold: facts, no doubts."""
+    """Conditions under which the figures hold: facts, not doubts."""
     forced, found = arm_marks(record, FORCED), []
     if forced:
         rates = "; ".join(f"{label}: {note.removeprefix(FORCED).strip(' ()')}" for label, note in forced.items())
@@ -118,7 +118,7 @@ def _ends(c: JudgedMetric, form: str) -> str:
 def _proof(run: SiteRun, record: Judgement) -> tuple[Fact, Fact]:
     same, note = record.same_output, "acceptance is forced" if arm_marks(record, FORCED) else ""
     if same.num_same < same.num_pairs and not note:
-        note = "the others: a near-tie that fell otherwise, or an error"
+        note = "the others: a near-tie resolved differently, or an error"
     answers = f"{same.num_same} of {same.num_pairs}" if same.num_pairs else "not compared"
     answers = "not judged" if is_not_judged(record) else answers
     certificate = "not certified" if run.certificate is None else badges.certificate(run).text

@@ -56,7 +56,7 @@ def test_the_table_interpolates_between_loads_and_leaves_out_the_rest(record):
                 assert float(factor.strip("(x)")) == pytest.approx(expected, abs=0.006)
             else:
                 assert factor == ""
-    assert num_dashes and "outside of what was measured" in table.notes[0]
+    assert num_dashes and "outside the measured range" in table.notes[0]
 
 
 def test_a_line_that_turns_back_gives_the_best_of_its_values():

@@ -178,7 +178,7 @@ def test_a_profiler_that_slows_rounds_too_much_leaves_counts_only():
         (5, 2, "piecewise, 35.7% of its kernels from graphs"),
         (14, 1, "one graph"),
         (14, 3, "3 graphs"),
-        (14, 0, "in a graph that another part begins"),
+        (14, 0, "in a graph launched by another part"),
     ],
 )
 def test_the_verdict_on_a_pass(graph_kernels, graph_launches, said):

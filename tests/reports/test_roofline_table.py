@@ -103,5 +103,5 @@ def test_a_table_for_each_load_of_a_sweep(tmp_path):
     assert [table.title for table in tables] == [f"Against the roofline, concurrency {load}" for load in LOADS]
     row = dict(zip(tables[1].headers, tables[1].rows[1], strict=True))
     assert row["strategy"] == names[EAGLE] and row["efficiency"] == "50%" and row["ideal speed-up"] == "1.06x"
-    assert any(note.startswith("up to 181 rows a round") for note in tables[0].notes)
+    assert any(note.startswith("up to 181 rows per round") for note in tables[0].notes)
     assert roofline_tables(replace(record, machine=None), names) == []

@@ -58,7 +58,7 @@ class Accepted:
 
 
 def read_accepted(history: Path) -> list[Accepted]:
-    """What has been accepted; ValueError naming the file for what it cannot be read as."""
+    """The accepted steps; ValueError naming the file if it cannot be read as such."""
     path = path_inside(history, FILE, "history")
     if not path.is_file():
         return []

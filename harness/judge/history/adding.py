@@ -31,8 +31,8 @@ _IDENTITY = ["arm", "repeat", "request_id", "prompt_id", "t_submit_ns", "t_first
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Added:
-    """Where a run lies now, and what was done: ADDED, REPLACED or ALREADY. `status`: of the run that was given.
-    is_experiment: an A/B run, whose sides are not points of a series."""
+    """Where a run is now, and what was done: ADDED, REPLACED or ALREADY. `status`: of the given run. is_experiment: an
+    A/B run, whose sides are not points of a series."""
 
     path: Path
     outcome: str
@@ -42,7 +42,7 @@ class Added:
 
 def add_run(history: Path, run: Path) -> Added:
     """Copies a run into the history. ValueError for a run that cannot be read or compared later, for one that changes
-    while it is copied, and for another run of the same id."""
+    while it is copied, and for a different run with the same id."""
     given = read_run(run)
     record, run = given.record, given.path
     folder = path_inside(history, RUNS, "history")
@@ -58,8 +58,11 @@ def add_run(history: Path, run: Path) -> Added:
 
 @contextmanager
 def one_at_a_time(history: Path) -> Iterator[None]:
-    """Waits for the other jobs that change what is there. On a file system without such locks, renames still keep
-    every copy whole; only two simultaneous replacements of the same run could then undo each other."""
+    """Waits for other jobs that change the same entry.
+
+    On a file system without such locks, renames still keep every copy whole; only two simultaneous replacements of the
+    same run could then undo each other.
+    """
     if sys.platform == "win32":
         yield
         return
@@ -77,7 +80,7 @@ def one_at_a_time(history: Path) -> Iterator[None]:
 
 
 def _put(copy: StoredRun, run: Path, target: Path, history: Path) -> str:
-    """Moves the copy of `run` to `target`, in place of an unfinished older copy if there is one."""
+    """Moves the copy of `run` to `target`, replacing an unfinished older copy if there is one."""
     if _take(copy.path, target):
         return ADDED
     replaced = []
@@ -116,8 +119,8 @@ def _copy(run: Path, temporary: Path) -> StoredRun:
 
 
 def _goes_on(copy: StoredRun, run: Path, target: Path) -> bool:
-    """Whether `copy` is the run at `target` and holds more of it. False for the same or less; ValueError for another
-    run of this id."""
+    """Whether `copy` is the run at `target` and has more of it. False for the same or less; ValueError for a different
+    run with this id."""
     there = read_run(target)
     old, new = _blocks(there), _blocks(copy)
     common = old & new
@@ -135,7 +138,7 @@ def _goes_on(copy: StoredRun, run: Path, target: Path) -> bool:
 
 
 def _blocks(run: StoredRun) -> frozenset[tuple[str, int]]:
-    """Blocks that are final; of an experiment, those with both sides."""
+    """Blocks that are final; for an experiment, those with both sides."""
     pairs = run.frames.requests[["arm", "repeat"]].drop_duplicates()
     blocks = frozenset(zip(pairs["arm"], pairs["repeat"], strict=True))
     if run.record.ab is None:

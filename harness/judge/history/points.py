@@ -48,8 +48,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commit:
-    """All runs of one commit on one kind of machine, driven alike, one after another: `value` is the median over
-    them."""
+    """All runs of one commit on one kind of machine, driven alike, in sequence: `value` is the median over them."""
 
     commit: str
     utc: str
@@ -118,8 +117,8 @@ def points_of(run: StoredRun) -> list[Point]:
 def build_series(points: Iterable[Point]) -> list[Series]:
     """Points by workload, arm and metric; a commit that was measured again keeps its first place.
 
-    An arm has the name of its label, and its full one where runs mean different things by one label. Where machines
-    take turns each has series of its own; one that replaces another goes on in the same series, in a new segment.
+    An arm is named by its label, or by its full configuration if runs use one label for different ones. Machines that
+    alternate have separate series; a machine that replaces another continues the same series, in a new segment.
     """
     ordered = sorted(points, key=lambda p: (p.utc, p.run_id))
     meant: dict[tuple[str, str], set[str]] = {}
@@ -140,7 +139,7 @@ def build_series(points: Iterable[Point]) -> list[Series]:
 
 
 def _take_turns(commits: list[Commit]) -> bool:
-    """Whether a machine comes back after another one: two kinds of runners, not one that was replaced."""
+    """Whether a machine comes back after another one: two kinds of runners, not a replacement."""
     machines = [c.fingerprint for n, c in enumerate(commits) if n == 0 or c.fingerprint != commits[n - 1].fingerprint]
     return len(set(machines)) < len(machines)
 
@@ -178,7 +177,7 @@ def _commit(run: StoredRun) -> str:
 
 
 def _model(record: RunRecord) -> dict[str, str]:
-    """What another model of the same name differs in, as far as the run says."""
+    """What distinguishes models of the same name, as far as the run records it."""
     model = record.model or ModelRecord()
     found = {
         "dtype": model.dtype,
@@ -191,7 +190,7 @@ def _model(record: RunRecord) -> dict[str, str]:
 
 
 def _full_names(record: RunRecord) -> dict[str, str]:
-    """By label, the arm with every switch that was asked for; empty for a run that another program made."""
+    """By label, the arm with every requested switch; empty for a run of another program."""
     return {arm.label: arm.text for arm in record.config.arms} if record.config else {}
 
 

@@ -23,14 +23,14 @@ LEVEL = 0.99  # of the prediction interval
 _MIN_NOISE = 2e-4  # of log values: counts that never change have none of their own
 _MAD_TO_SD = 1.4826
 
-STEP, MACHINE, DRIVEN, ACCEPTED = "step", "machine changed", "driven otherwise", "accepted"
-INCOMPARABLE = (MACHINE, DRIVEN)  # what lies before says nothing of what comes after
+STEP, MACHINE, DRIVEN, ACCEPTED = "step", "machine changed", "driven differently", "accepted"
+INCOMPARABLE = (MACHINE, DRIVEN)  # points before say nothing about points after
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
     """Points [start, end) of a series between two boundaries. `begins`: why it starts: step, machine changed, driven
-    otherwise, accepted, or empty for the first."""
+    differently, accepted, or empty for the first."""
 
     start: int
     end: int
@@ -51,8 +51,8 @@ class DatedStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suspect:
-    """A newest point that its segment did not lead to expect. low, high: the prediction interval; `reference`: the last
-    commit before it that did not stand out."""
+    """A newest point that its segment does not predict. low, high: the prediction interval; `reference`: the last
+    commit before it that was not an outlier."""
 
     series: Series
     commit: Commit
@@ -65,7 +65,8 @@ class Suspect:
 
 
 def find_segments(series: Series, accepted: Collection[str] = (), min_effect: float = MIN_EFFECT) -> list[Segment]:
-    """The series cut where its points cannot be compared, at accepted commits, and at steps of `min_effect` or more."""
+    """The series, split where its points cannot be compared, at accepted commits, and at steps of `min_effect` or
+    more."""
     commits = series.commits
     forced = _boundaries(commits, accepted)
     edges = [0, *sorted(forced), len(commits)]
@@ -100,7 +101,7 @@ def dated_steps(series: Series, segments: Sequence[Segment]) -> list[DatedStep]:
 
 
 def find_suspects(series: Series, accepted: Collection[str] = (), min_effect: float = MIN_EFFECT) -> list[Suspect]:
-    """The newest points, fewer than a step needs, that lie outside the interval of those before them."""
+    """The newest points, too few for a step, that lie outside the interval of those before them."""
     segments = find_segments(series, accepted, min_effect)
     last = segments[-1]
     first_new = max(last.start + MIN_SIZE, last.end - (MIN_SIZE - 1))
@@ -131,13 +132,13 @@ def find_suspects(series: Series, accepted: Collection[str] = (), min_effect: fl
 
 
 def is_named(commit: str, accepted: Collection[str]) -> bool:
-    """Whether one of `accepted` is this commit, in full or by its first characters."""
+    """Whether one of `accepted` is this commit, in full or by prefix."""
     return any(commit.startswith(name) for name in accepted)
 
 
 def _boundaries(commits: Sequence[Commit], accepted: Collection[str]) -> dict[int, str]:
-    """Why a segment starts at these positions, whatever the values. Runs that do not say how they were driven, those of
-    older versions, go with the others."""
+    """Why a segment starts at these positions, independent of the values. Older runs that do not record how they were
+    driven join the others."""
     found, driven = {}, commits[0].driven
     for n in range(1, len(commits)):
         before, now = driven, commits[n].driven
@@ -152,8 +153,8 @@ def _boundaries(commits: Sequence[Commit], accepted: Collection[str]) -> dict[in
 
 
 def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
-    """Where steps start, as positions in the whole series; smaller ones are joined with their neighbours, smallest
-    first."""
+    """Where steps start, as positions in the whole series; steps that are too small are merged with their neighbours,
+    smallest first."""
     if len(values) < 2 * MIN_SIZE or not values.any():
         return []
     from ruptures import Pelt

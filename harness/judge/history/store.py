@@ -42,14 +42,14 @@ class _Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Index:
-    """`runs`: by path, seen from the history."""
+    """`runs`: by path relative to the history."""
 
     schema: str = _INDEX_SCHEMA
     runs: Mapping[str, _Entry]
 
 
 def read_history(history: Path, watched: Callable[[Sequence[Path]], Iterable[Path]] = iter) -> History:
-    """All runs below `history`, through the cache; a run whose files have changed is read again. `watched` gives their
+    """All runs below `history`, using the cache; a run whose files have changed is read again. `watched` yields their
     directories one by one."""
     if not history.is_dir():
         raise ValueError(f"history: {history} does not exist; make it with `specbench history add {history} RUN`")
@@ -75,7 +75,8 @@ def read_history(history: Path, watched: Callable[[Sequence[Path]], Iterable[Pat
 
 
 def _directories(history: Path) -> tuple[list[Path], list[Problem]]:
-    """Run directories, in `runs/` and directly below; what looks like a run and has no run.json is named."""
+    """Run directories, in `runs/` and directly below; anything that looks like a run but has no run.json is
+    reported."""
     found, problems = [], []
     for parent in (path_inside(history, RUNS, "history"), history):
         for path in sorted(parent.iterdir()) if parent.is_dir() else ():
@@ -86,19 +87,19 @@ def _directories(history: Path) -> tuple[list[Path], list[Problem]]:
             elif (path / "run.json").is_file():
                 found.append(path)
             else:
-                problems.append(Problem(path=str(path), reason=f"{path}: no run.json: half written, or not a run"))
+                problems.append(Problem(path=str(path), reason=f"{path}: no run.json: incomplete, or not a run"))
     return found, problems
 
 
 def _signature(directory: Path) -> str:
-    """Size and time of what the points are computed from."""
+    """Size and time of the files that the points are computed from."""
     files = sorted([*directory.glob("*.parquet"), *directory.glob("parts/*.parquet"), directory / "run.json"])
     stats = ((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files)
     return json.dumps(list(stats))
 
 
 def _read_index(history: Path) -> Mapping[str, _Entry]:
-    """Empty for a missing, damaged or older cache: it is written anew."""
+    """Empty for a missing, damaged or older cache, which is then rewritten."""
     try:
         return read_document(path_inside(history, INDEX, "history"), _Index, _INDEX_SCHEMA).runs
     except (OSError, ValueError):
@@ -106,7 +107,7 @@ def _read_index(history: Path) -> Mapping[str, _Entry]:
 
 
 def _unique(points: Iterable[Point]) -> tuple[list[Point], list[Problem]]:
-    """Each run id once, the first directory's; the others named."""
+    """Each run id once, from the first directory; the others are reported."""
     owners: dict[str, str] = {}
     kept, problems = [], {}
     for point in points:

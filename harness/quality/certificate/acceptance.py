@@ -1,6 +1,6 @@
-"""Whether two engines accept the same drafts: the check that sees faults of a drafter, which no output shows.
+"""Whether two engines accept the same drafts: the check that detects faults of a drafter, which no output shows.
 
-Rounds are told by the output tokens before them and compared only as far as both engines have said the same.
+Rounds are keyed by the output tokens before them, and compared only as far as both engines have the same output.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scipy import stats
 
 from specbench.harness.store.rows import StepRow
 
-MAX_FLIPPED = 0.05  # of the rounds, outside fp32: a drafter's near-ties flip too, and its logits are not at hand
+MAX_FLIPPED = 0.05  # of the rounds, outside fp32: a drafter's near-ties flip too, and its logits are not available
 _ONE_SIDED = 1e-3
 _FEW_ROUNDS = 3  # a flip or two at the end of short texts
 
@@ -32,7 +32,7 @@ Rounds = Mapping[int, Sequence[Round]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptanceComparison:
-    """Rounds that both engines began at the same text, and those where they accepted differently."""
+    """Rounds that both engines began after the same text, and those in which they accepted differently."""
 
     num_rounds: int
     num_higher: int  # the arm accepted more than the other
@@ -45,25 +45,24 @@ class AcceptanceComparison:
         return self.num_higher + self.num_lower
 
     def problem(self, is_exact: bool) -> str:
-        """Why these are not the same drafts; empty where they are.
+        """Why these are not the same drafts; empty if they are. `is_exact`: fp32, no round may differ.
 
-        `is_exact`: fp32, no round may differ. Otherwise rounds that both began are judged one by one. One flip in a
-        text that repeats itself keeps the two out of step to its end; rounds out of step are judged by their number
-        alone: the same drafts need as many of them for the same text. Where no round can be judged, nothing is shown,
-        which is not a pass.
+        Otherwise, rounds that both began are judged one by one. One flip in a repetitive text keeps the two out of step
+        to its end; rounds out of step are judged only by their number: the same drafts need the same number of rounds
+        for the same text. If no round can be judged, nothing is proved, which is not a pass.
         """
         if is_exact:
             different = self.num_flipped + self.num_unmatched
             total = self.num_rounds + self.num_unmatched
-            return f"{different} of {total} rounds accept other drafts" if different else ""
-        text = f"{self.num_flipped} of {self.num_rounds} rounds accept other drafts"
+            return f"{different} of {total} rounds accept different drafts" if different else ""
+        text = f"{self.num_flipped} of {self.num_rounds} rounds accept different drafts"
         if self.num_unmatched and not self.num_rounds:
-            return f"all {self.num_unmatched} rounds begin behind other texts"
+            return f"all {self.num_unmatched} rounds begin after different texts"
         if self.num_flipped > MAX_FLIPPED * self.num_rounds:
             return text
         others = self.num_rounds + (self.num_unmatched - self.num_more) // 2
         if abs(self.num_more) > MAX_FLIPPED * others + _FEW_ROUNDS:
-            return f"{others + self.num_more} rounds for the text that takes {others}"
+            return f"{others + self.num_more} rounds instead of {others} for the same text"
         if self.num_flipped and stats.binomtest(self.num_lower, self.num_flipped).pvalue < _ONE_SIDED:
             return f"{text}, nearly all on one side ({self.num_higher} more, {self.num_lower} fewer)"
         return ""
@@ -84,13 +83,13 @@ def rounds_of(rows: Iterable[StepRow]) -> dict[int, list[Round]]:
 
 
 def acceptance_length(rounds: Rounds) -> float | None:
-    """Tokens a verification with the bonus token, all requests pooled; None without drafts."""
+    """Tokens per verification, including the bonus token, all requests pooled; None without drafts."""
     all_rounds = [r for request in rounds.values() for r in request if r.proposed]
     return 1 + sum(r.accepted for r in all_rounds) / len(all_rounds) if all_rounds else None
 
 
 def common_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """Tokens before the first that differs."""
+    """The number of tokens before the first difference."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
@@ -119,8 +118,9 @@ def compare_rounds(
 
 
 def as_far_as_both(arm: Rounds, other: Rounds) -> tuple[Rounds, Rounds]:
-    """Of arms whose number of drafts changes from round to round: the rounds that both began, with as many drafts as
-    both had. How many a round has depends on when the host reads, and is no fault of the drafter."""
+    """For arms whose number of drafts changes between rounds: the rounds that both began, limited to the number of
+    drafts that both had. The number of drafts depends on when the host reads, and a difference is not a fault of the
+    drafter."""
     mine, theirs = {}, {}
     for number in arm.keys() & other.keys():
         at = {r.position: r for r in other[number]}
@@ -136,5 +136,5 @@ def _with_drafts(r: Round, most: int) -> Round:
 
 
 def _whole(rounds: Sequence[Round], shared: int) -> dict[int, Round]:
-    """Rounds that lie wholly in the first `shared` tokens, by position."""
+    """Rounds entirely within the first `shared` tokens, by position."""
     return {r.position: r for r in rounds if r.position + r.emitted <= shared}

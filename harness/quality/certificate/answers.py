@@ -1,4 +1,4 @@
-"""What an arm of any engine said: token ids where the engine tells them, texts otherwise."""
+"""The outputs of an arm of any engine: token ids if the engine reports them, else texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNANSWERED = ("error", "abort")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Said:
-    """By request. `outputs`: None where the engine tells no token ids of every answer. `rounds`: of those that it tells
+    """By request. `outputs`: None if the engine does not report token ids of every answer. `rounds`: those reported
     while answers are generated."""
 
     texts: Mapping[int, str | None]
@@ -40,7 +40,7 @@ class _Rows(NullSink):
 
 
 def ask(deployment: Deployment, requests: Sequence[PromptRequest], progress: WatchesRequests) -> Said:
-    """RuntimeError where an answer is missing or ended in an error: equal to nothing, however many are."""
+    """RuntimeError if an answer is missing or ended in an error: it equals nothing."""
     rows = _Rows(progress)
     texts = deployment.generate(requests, rows)
     failed = [row for row in rows.requests if row.finish_reason in _UNANSWERED]

@@ -1,6 +1,6 @@
-"""`certificate.json` in a run directory: rewritten whole and atomically after every arm, so that it can be resumed.
+"""`certificate.json` in a run directory: rewritten entirely and atomically after every arm, so that it can be resumed.
 
-The arms' outputs are beside it, one file an arm and temperature, so that they can be judged again.
+The arms' outputs are next to it, one file per arm and temperature, so that they can be judged again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OUTPUTS = "certificate-outputs"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertifySettings:
-    """`num_seeds`: of the distribution test at each temperature above 0; 0: none."""
+    """`num_seeds`: for the distribution test at each temperature above 0; 0: no test."""
 
     temperatures: tuple[float, ...]
     num_seeds: int
@@ -45,8 +45,8 @@ class CertifySettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredCertificate:
-    """`inputs`: what must not change when it is resumed. `tolerances`: by temperature; `certificates`: a row an arm and
-    temperature."""
+    """`inputs`: what must be unchanged when it is resumed. `tolerances`: by temperature; `certificates`: a row per arm
+    and temperature."""
 
     schema: str = SCHEMA
     status: str = "running"
@@ -57,10 +57,10 @@ class StoredCertificate:
 
 
 class CertificateFile:
-    """The file and the outputs beside it; the process that certifies is the only writer."""
+    """The file and the outputs next to it; the process that certifies is the only writer."""
 
     def __init__(self, directory: Path, settings: CertifySettings, inputs: Mapping[str, str | None]):
-        """Resumes the certificate of `directory` where there is one. ValueError where its inputs have changed."""
+        """Resumes the certificate of `directory` if there is one. ValueError if its inputs have changed."""
         self.directory = directory
         self.data = read(directory) or StoredCertificate(settings=settings, inputs=dict(inputs))
         for name, now in inputs.items():
@@ -69,7 +69,7 @@ class CertificateFile:
                 raise ValueError(f"run: {directory} has a certificate for {name} {before!r}, it is now {now!r}")
 
     def has(self, arm: str, temperature: float) -> bool:
-        """Whether the arm was judged; one that failed to run is tried again."""
+        """Whether the arm was judged; an arm that failed to run is tried again."""
         rows = self.data.certificates
         return any(r["arm"] == arm and r["temperature"] == temperature and not r.get("error") for r in rows)
 
@@ -84,12 +84,12 @@ class CertificateFile:
         self._add(row)
 
     def add_failure(self, arm: str, temperature: float, error: str) -> None:
-        """An arm that did not run has no certificate, which is a failed one."""
+        """Records an arm that did not run, which counts as a failed certificate."""
         problems = [f"failed: {error}"]
         self._add({"arm": arm, "temperature": temperature, "ok": False, "error": error, "problems": problems})
 
     def tolerance(self, temperature: float) -> Tolerance | None:
-        """The stored one: a certificate that is resumed judges by the same."""
+        """The stored tolerance: a resumed certificate judges by the same one."""
         return self.data.tolerances.get(str(temperature))
 
     def note_tolerance(self, temperature: float, tolerance: Tolerance) -> None:

@@ -39,7 +39,7 @@ from specbench.harness.store.rows import RequestRow, StepRow
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What an arm said, and its rounds, by request."""
+    """The outputs of an arm and its rounds, by request."""
 
     outputs: Mapping[int, tuple[int, ...]]
     rounds: Mapping[int, Sequence[Round]]
@@ -48,7 +48,7 @@ class Generated:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Divergence:
     """The first token of a request that differs from the baseline's. `gap`: between the two tokens, in logits;
-    `tolerance`: that of the position."""
+    `tolerance`: at this position."""
 
     request: int
     position: int
@@ -61,10 +61,9 @@ class Divergence:
 class Certificate:
     """One arm at one temperature. `worst_regret` and `tolerance` in logits; `acceptance_length` with the bonus token.
 
-    `excess`: None for fp32, where nothing is measured.
-    `compared_with`: the arm whose rounds the acceptance check read; empty where there was none.
-    Of another engine's arm, judged without its weights: `judged_by`, and what was `not_done` with the reasons;
-    `worst_regret` and `tolerance` are None where it tells no scores.
+    `excess`: None for fp32, where nothing is measured. `compared_with`: the arm whose rounds the acceptance check used;
+    empty if there was none. For an arm of another engine, judged without its weights: `judged_by`, and what was
+    `not_done` with the reasons; `worst_regret` and `tolerance` are None if it reports no scores.
     """
 
     arm: str
@@ -90,7 +89,7 @@ class Certificate:
 
 
 class _Answers(NullSink):
-    """Keeps what certificates read."""
+    """Stores what certificates need."""
 
     def __init__(self, progress: WatchesRequests):
         self._progress = progress
@@ -124,8 +123,8 @@ class Judge:
         requests: Sequence[PromptRequest],
         changing: Set[str] = frozenset(),
     ):
-        """`exact`: the fp32 twin of `target`. `requests`: as every arm got them, by their ids; they carry prompts,
-        temperature and seeds. `changing`: labels of arms whose number of drafts changes from round to round."""
+        """`exact`: the fp32 twin of `target`. `requests`: as every arm got them, by their ids; they have prompts,
+        temperature and seeds. `changing`: labels of arms whose number of drafts changes between rounds."""
         self._changing = changing
         self._tolerance = tolerance
         self._requests = {request.id: request for request in requests}
@@ -172,8 +171,8 @@ class Judge:
         plain: tuple[str, Generated] | None,
         distribution: DistributionTest | None,
     ) -> Certificate:
-        """Of an arm whose sampled tokens come by other random numbers than the baseline's: its texts differ and are
-        as right, so that the distribution must show it."""
+        """For an arm whose sampled tokens use different random numbers than the baseline's: its texts differ and are
+        equally valid, so only the distribution can be judged."""
         certificate = Certificate(
             arm=arm,
             temperature=next(iter(self._requests.values())).sampling.temperature,
@@ -190,7 +189,7 @@ class Judge:
             distribution=distribution,
             problems=(),
             judged_by="the distribution over seeds and the drafts accepted",
-            not_done=("length, divergence, regret and excess: drawn drafts take other random numbers than no-spec",),
+            not_done=("length, divergence, regret and excess: drawn drafts use different random numbers than no-spec",),
         )
         problems = (*_unshown(distribution), *self._of_rounds_and_seeds(certificate))
         return replace(certificate, problems=problems)
@@ -198,22 +197,22 @@ class Judge:
     def _problems(self, certificate: Certificate, num_lengths: int, worst_regret: float) -> Iterator[str]:
         c, limit = certificate, self._tolerance.logits
         if not self._tolerance.is_sharp:
-            yield f"tolerance: {self._tolerance.undecided:.0%} of all positions are nearer than {limit:.2g}"
+            yield f"tolerance: {self._tolerance.undecided:.0%} of all positions are closer than {limit:.2g}"
         if num_lengths:
-            yield f"length: {num_lengths} outputs are a prefix of the baseline's, or run on behind its end"
+            yield f"length: {num_lengths} outputs are a prefix of the baseline's, or continue past its end"
         wide = [d for d in c.divergences if d.gap > limit]
         if wide:
             yield f"divergence: {len(wide)} of {len(c.divergences)} are not near-ties"
         if worst_regret > limit:
             yield f"regret: a token lies {worst_regret:.3g} below the best, tolerance {limit:.2g}"
         if c.excess is not None and not c.excess.ok:
-            sums = f"{c.excess.total:.3g} below the best in sum, the target's own {c.excess.target_total:.3g}"
+            sums = f"{c.excess.total:.3g} below the best in total, the target's own {c.excess.target_total:.3g}"
             yield f"excess: tokens lie {sums} (p <= {c.excess.p_value:.1e})"
         yield from self._of_rounds_and_seeds(c)
 
     def _of_rounds_and_seeds(self, c: Certificate) -> Iterator[str]:
         if c.acceptance is not None and (problem := c.acceptance.problem(self._tolerance.is_exact)):
-            yield f"acceptance: {problem} than {c.compared_with}"
+            yield f"acceptance: {problem}, compared with {c.compared_with}"
         if c.distribution is not None and not c.distribution.ok:
             yield f"distribution: p = {c.distribution.p_value:.1e} over {c.distribution.num_seeds} seeds"
 
@@ -243,11 +242,11 @@ class Judge:
 
 
 def _unshown(distribution: DistributionTest | None) -> Iterator[str]:
-    """Why a distribution shows nothing."""
+    """Why a distribution test is not conclusive."""
     if distribution is None:
         yield "distribution: not tested, and nothing else can show that drawn drafts are lossless; set --num-seeds"
     elif not distribution.is_telling:
-        yield f"distribution: {distribution.num_texts} texts are no evidence; a higher --temperature gives more"
+        yield f"distribution: {distribution.num_texts} texts are not enough evidence; a higher --temperature gives more"
 
 
 def _excess(scored: Sequence[ScoredText]) -> Excess:

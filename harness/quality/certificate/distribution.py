@@ -26,7 +26,7 @@ _MIN_PER_BUCKET = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DistributionTest:
-    """`p_values`: one a position, first token first. `num_texts`: how many different texts the seeds gave."""
+    """`p_values`: one per position, first token first. `num_texts`: how many different texts the seeds gave."""
 
     num_seeds: int
     num_texts: int
@@ -34,12 +34,12 @@ class DistributionTest:
 
     @property
     def p_value(self) -> float:
-        """That of all positions together (Bonferroni)."""
+        """p of all positions together (Bonferroni)."""
         return min(1.0, min(self.p_values) * len(self.p_values))
 
     @property
     def is_telling(self) -> bool:
-        """If the target is certain of its text, any sampler passes, and this proves nothing."""
+        """If the target is certain of its text, any sampler passes, so this proves nothing."""
         return self.num_texts >= NUM_BUCKETS
 
     @property
@@ -48,7 +48,7 @@ class DistributionTest:
 
 
 def check_num_seeds(num_seeds: int) -> None:
-    """ValueError where the buckets would be too small for a chi-square."""
+    """ValueError if the buckets would be too small for a chi-square."""
     least = NUM_BUCKETS * _MIN_PER_BUCKET
     if num_seeds < least and num_seeds != 0:
         raise ValueError(
@@ -57,7 +57,7 @@ def check_num_seeds(num_seeds: int) -> None:
 
 
 class DistributionJudge:
-    """Tests arms that sampled after the same prompt; a text that several have said is scored once."""
+    """Tests arms that sampled after the same prompt; a text that several arms have is scored once."""
 
     def __init__(self, exact: LlamaModel, prompt: Sequence[int], temperature: float):
         """`exact`: the target in fp32."""
@@ -68,7 +68,7 @@ class DistributionJudge:
         self._known: dict[tuple[int, ...], Tensor] = {}
 
     def test(self, outputs: Mapping[int, Sequence[int]]) -> DistributionTest:
-        """`outputs`: by seed, none of them ended early."""
+        """`outputs`: by seed; none of them ended early."""
         texts = [tuple(output) for output in outputs.values()]
         length = len(texts[0])
         assert length and all(len(text) == length for text in texts), "outputs of one length are compared"
@@ -79,7 +79,7 @@ class DistributionJudge:
         return DistributionTest(num_seeds=len(texts), num_texts=len(set(texts)), p_values=p_values)
 
     def _ends(self, text: tuple[int, ...]) -> Tensor:
-        """fp64 [2, R] on the host: probability of all tokens likelier than each one, and its own."""
+        """fp64 [2, R] on the host: the probability of all tokens likelier than each token, and its own."""
         if text not in self._known:
             logits_RV = output_logits(self._exact, self._prompt, text)
             self._known[text] = _ends(torch.softmax(logits_RV.double() / self._temperature, dim=1), text)

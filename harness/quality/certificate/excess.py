@@ -30,7 +30,8 @@ MAX_RATIO = 1.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Excess:
-    """Sums of regrets in logits over the same positions; disputed: positions where the fp32 best was not said."""
+    """Sums of regrets in logits over the same positions; disputed: positions where the arm did not choose the fp32
+    best."""
 
     num_positions: int
     num_disputed: int
@@ -50,7 +51,7 @@ class Excess:
 
 
 def measure_excess(regret_N: Tensor, target_AN: Tensor) -> Excess:
-    """`target_AN`: what the target itself regrets at the same positions, by arrangement."""
+    """`target_AN`: the target's own regrets at the same positions, by arrangement."""
     worst_N = target_AN[int(target_AN.sum(dim=1).argmax())].double()
     difference_N = regret_N.double() - worst_N
     size = float(difference_N.square().sum().sqrt())

@@ -1,4 +1,4 @@
-"""The arms of a certificate by engine: each engine's are compared with its own arm without speculation."""
+"""The arms of a certificate by engine: each arm is compared with its own engine's arm without speculation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specbench.harness.registry import BASELINE
 from specbench.harness.spec.arm import ArmConfig
 
 _PYTHON = "python"  # the environment that has the engine: another one is another build
-_SERVERS = ("command", "url")  # somebody else's: what they serve without speculation only the user knows
+_SERVERS = ("command", "url")  # not started by us: only the user knows what they serve without speculation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertifiedArms:
-    """`arms`: all to run. `own`: labels of our own engine's; `references`: see `with_references`."""
+    """`arms`: all to run. `own`: labels of our own engine's arms; `references`: see `with_references`."""
 
     arms: tuple[ArmConfig, ...]
     own: tuple[str, ...]
@@ -58,7 +58,7 @@ def _with_baseline(arms: list[ArmConfig]) -> list[ArmConfig]:
         served = next((arm for arm in arms if any(key in arm.engine for key in _SERVERS)), None)
         if served is not None:
             raise ValueError(
-                f"strategy: {served.label} is a server of yours, and only you know how it runs without speculation; "
+                f"strategy: {served.label} is your own server, and only you know how to run it without speculation; "
                 f"add that as an arm {baseline_of(arms[0].engine_name).label}:url=... or :command=..."
             )
         program = {key: value for key, value in arms[0].engine.items() if key == _PYTHON}
@@ -68,7 +68,9 @@ def _with_baseline(arms: list[ArmConfig]) -> list[ArmConfig]:
     url = baseline.engine.get("url")
     for arm in arms:
         if arm is not baseline and url is not None and arm.engine.get("url") == url:
-            raise ValueError(f"url: {arm.label} and {baseline.label} are both {url}; a server agrees with itself")
+            raise ValueError(
+                f"url: {arm.label} and {baseline.label} are both {url}; a server always agrees with itself"
+            )
     return arms
 
 

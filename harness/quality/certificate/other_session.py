@@ -1,5 +1,5 @@
-"""Certifying the arms of another engine, each in its own program: first all say what they are asked for, then their
-baseline, deployed once more where it has ended, scores them."""
+"""Certifies the arms of another engine, each in its own process: first all arms generate, then their baseline scores
+the outputs, deployed again if it has ended."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class OtherCertifier:
         return [label for label in self._group.labels if not self._file.has(label, GREEDY)]
 
     def parts_to_come(self) -> list[str]:
-        """What must still be asked for and scored, by kind."""
+        """What must still be generated and scored, by kind."""
         missing = self._missing()
         asked = dict.fromkeys([self._group.baseline, *missing] if missing else ())
         return [self._kind(_OUTPUTS)] * len(asked) + [self._kind(_SCORES)] * len(missing)
 
     def certify(self, parts: Parts) -> None:
-        """Judges every arm not judged yet; one that fails to run is stored so, and the others go on."""
+        """Judges every arm not judged yet; the failure of an arm to run is stored, and the others continue."""
         missing, self._parts = self._missing(), parts
         if not missing:
             return
@@ -80,9 +80,9 @@ class OtherCertifier:
         dtype = self._dtype()
         reason = unknown.get(Fact.SCORES, "")
         if baseline.outputs is None:
-            reason = reason or unknown.get(Fact.TOKEN_IDS, "no token ids were told")
+            reason = reason or unknown.get(Fact.TOKEN_IDS, "no token ids were reported")
         if not reason and dtype not in STATED_TOLERANCE:
-            reason = f"no tolerance is stated for a dtype of {dtype or 'which nothing is known'}"
+            reason = f"no tolerance is known for the dtype {dtype or '(unknown)'}"
         if reason:
             self._progress.say(f"{self._group.engine}: by equality alone: {reason}")
             return EqualityJudge(reason, baseline)
@@ -90,7 +90,7 @@ class OtherCertifier:
         def regrets(ids: Sequence[int], num_scored: int) -> tuple[float, ...]:
             scored = self._deployment(self._group.baseline).score(ids, num_scored).regrets
             if scored is None or len(scored) != num_scored:
-                raise RuntimeError(f"{self._group.engine} told no regrets of {num_scored} tokens")
+                raise RuntimeError(f"{self._group.engine} reported no scores for {num_scored} tokens")
             return scored
 
         return ScoreJudge(dtype, regrets, self._requests, baseline, self._run.model.vocab_size)
@@ -106,11 +106,11 @@ class OtherCertifier:
         self._progress.say(f"{label}: {'passed' if certificate.ok else '; '.join(certificate.problems)}")
 
     def _kind(self, kind: str) -> str:
-        """Engines are not equally fast."""
+        """The kind of a part by engine, since engines are not equally fast."""
         return f"{self._group.engine} {kind}"
 
     def _dtype(self) -> str:
-        """Empty for a server that was started by somebody else, with a dtype of its own."""
+        """Empty for a server that was not started by us, whose dtype is its own."""
         is_ours = "url" not in self._arms[self._group.baseline].config.engine
         return (self._run.model.described.dtype or "") if is_ours else ""
 

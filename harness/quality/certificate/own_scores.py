@@ -5,7 +5,7 @@ By scores, at temperature 0, with the engine's arm without speculation as baseli
   over the prompt and the answer says, and the tolerance is one stated for the dtype;
 * control: the baseline's own tokens pass too, and tokens that were changed on purpose do not: scores that would excuse
   everything excuse nobody.
-By equality, every difference is a problem: whether it is a near-tie nobody can tell.
+By equality, every difference is a problem, because a near-tie cannot be recognised.
 
 Neither sees what both sides share: no fp32 twin of the weights is at hand. Hence no excess (it needs the target's own
 passes in other arrangements) and no distribution (it needs whole distributions, and noise that can be repeated).
@@ -28,15 +28,16 @@ STATED_TOLERANCE: Mapping[str, float] = {"float32": 1e-4, "float16": 0.0625, "bf
 _MAX_CHANGED = 8
 _NOT_DONE = (
     "excess: it needs the target's own weights",
-    "distribution and temperatures above 0: the engine tells neither its noise nor whole distributions",
+    "distribution and temperatures above 0: the engine reports neither its noise nor whole distributions",
 )
 Outputs = Mapping[int, tuple[int, ...]]
 Regrets = Callable[[Sequence[int], int], tuple[float, ...]]
-"""Of the last tokens of a text, each below the likeliest of its position, by a pass without speculation."""
+"""The regrets of the last tokens of a text, each relative to the likeliest of its position, by a pass without
+speculation."""
 
 
 class ScoreJudge:
-    """Judges arms by the regrets of their tokens. `vocab_size`: for tokens that are changed on purpose."""
+    """Judges arms by the regrets of their tokens. `vocab_size`: for deliberately changed tokens."""
 
     def __init__(
         self, dtype: str, regrets: Regrets, requests: Sequence[PromptRequest], baseline: Said, vocab_size: int
@@ -49,9 +50,9 @@ class ScoreJudge:
         self._control = list(self._control_problems(vocab_size))
 
     def certificate(self, arm: str, said: Said, *, is_baseline: bool) -> Certificate:
-        """RuntimeError for an arm without token ids, whose baseline has them."""
+        """RuntimeError for an arm without token ids whose baseline has them."""
         if said.outputs is None:
-            raise RuntimeError("the engine told no token ids of this arm, but of its baseline")
+            raise RuntimeError("the engine reported no token ids for this arm, but did for its baseline")
         outputs, base = said.outputs, self._baseline
         pairs = [(number, outputs[number], base[number]) for number in base]
         found = replace(
@@ -69,9 +70,9 @@ class ScoreJudge:
     def _problems(self, found: Certificate, num_lengths: int) -> Iterator[str]:
         limit, worst = self._limit, found.worst_regret or 0.0
         if not found.num_tokens:
-            yield "length: all answers are empty, which shows nothing"
+            yield "length: all answers are empty, which proves nothing"
         if num_lengths:
-            yield f"length: {num_lengths} outputs are a prefix of the baseline's, or run on behind its end"
+            yield f"length: {num_lengths} outputs are a prefix of the baseline's, or continue past its end"
         wide = [d for d in found.divergences if not d.gap <= limit]
         if wide:
             yield f"divergence: {len(wide)} of {len(found.divergences)} are not near-ties"
@@ -91,7 +92,7 @@ class ScoreJudge:
             wrong = (*self._prompts[number], *output[:-1], (output[-1] + 1) % vocab_size)
             seen += self._ask(wrong, 1)[0] > limit  # false for NaN
         if 2 * seen < len(changed):
-            yield f"control: only {seen} of {len(changed)} tokens that were changed on purpose lie beyond the tolerance"
+            yield f"control: only {seen} of {len(changed)} deliberately changed tokens are beyond the tolerance"
 
     def _divergence(self, number: int, mine: tuple[int, ...], theirs: tuple[int, ...]) -> Divergence | None:
         at = common_length(mine, theirs)
@@ -109,8 +110,8 @@ class ScoreJudge:
 
 
 class EqualityJudge:
-    """Judges arms by whether they say what the baseline says, by token ids or else by text. `reason`: why by no
-    more."""
+    """Judges arms by equality with the baseline's outputs, by token ids or else by text. `reason`: why no more is
+    possible."""
 
     def __init__(self, reason: str, baseline: Said):
         self._reason, self._baseline = reason, baseline
@@ -123,10 +124,10 @@ class EqualityJudge:
         num_exact = sum(a[number] == b[number] and a[number] is not None for number in b)
         problems = [*_drafts(said, is_baseline)]
         if not any(b.values()):
-            problems.append("equality: all answers are empty, which shows nothing")
+            problems.append("equality: all answers are empty, which proves nothing")
         if num_exact < len(b):
             different = f"{len(b) - num_exact} of {len(b)} answers differ from the baseline's"
-            problems.append(f"equality: {different}; whether at near-ties nobody can tell")
+            problems.append(f"equality: {different}; whether these are near-ties is unknown")
         return replace(
             _bare(arm, said, len(b)),
             num_exact=num_exact,
@@ -158,13 +159,17 @@ def _bare(arm: str, said: Said, num_prompts: int) -> Certificate:
 
 def _untold(said: Said) -> tuple[str, ...]:
     drafted = "acceptance: another mode of the same drafts to compare with is not run"
-    return (drafted if said.rounds else "acceptance: not told beside the answers, nor whether there were drafts",)
+    return (
+        drafted
+        if said.rounds
+        else "acceptance: neither accepted drafts nor the use of drafts is reported with the answers",
+    )
 
 
 def _drafts(said: Said, is_baseline: bool) -> Iterator[str]:
-    """Sides that are not what their names say would agree for no reason."""
+    """Checks that the sides are what their names say, because otherwise they could agree for no reason."""
     has_drafts = any(r.proposed for rounds in said.rounds.values() for r in rounds)
     if is_baseline and has_drafts:
         yield "baseline: drafts were verified in the arm without speculation"
     if not is_baseline and said.rounds and not has_drafts:
-        yield "acceptance: no draft was verified, so that nothing is shown of this arm"
+        yield "acceptance: no draft was verified, so nothing is known about this arm"

@@ -1,4 +1,4 @@
-"""Which part of a certificate begins, of how many, and how long the rest takes."""
+"""Which part of a certificate starts, of how many, and how long the rest takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specbench.harness.run.remaining import Remaining
 
 
 class Parts:
-    """`kinds`: of all parts to come; those of one kind are taken for equally long."""
+    """`kinds`: of all parts to come; parts of one kind are assumed to take equally long."""
 
     def __init__(self, kinds: Iterable[str], progress: Progress):
         to_come = list(kinds)
@@ -18,7 +18,7 @@ class Parts:
         self._progress = progress
 
     def begin(self, label: str, kind: str) -> str:
-        """Tells the place, and returns it as text: `, part 2 of 9, about 3 min left`."""
+        """Reports the progress, and returns it as text: `, part 2 of 9, about 3 min left`."""
         self._remaining.begin(kind)
         self._num_begun += 1
         place = self._num_begun, max(self._num, self._num_begun)  # one that was not foreseen is one more

@@ -1,4 +1,4 @@
-"""The arms of a certificate: those asked for, the baseline, and a plain mode of each strategy to agree with."""
+"""The arms of a certificate: the requested ones, the baseline, and a plain mode of each strategy to agree with."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def baseline_of(engine_name: str) -> ArmConfig:
 
 
 def check_real(arm: ArmConfig) -> None:
-    """ValueError for forced acceptance: such output is not meant to be right."""
+    """ValueError for forced acceptance, whose output is not meant to be correct."""
     forced = arm.engine.get("acceptance", "real")
     if forced != "real":
         raise ValueError(f"acceptance: {arm.label} has {forced!r}; only real acceptance can be certified")
 
 
 def with_references(arms: Sequence[ArmConfig]) -> tuple[tuple[ArmConfig, ...], dict[str, str]]:
-    """All arms to run, and which arm's rounds each one must repeat (labels; none for the baseline and plain modes).
-    Of our own engine, by whatever name.
+    """All arms to run, and the arm whose rounds each one must repeat (labels; none for the baseline and plain modes).
 
-    Raises ValueError for an arm with forced acceptance: its output is not meant to be right.
+    For our own engine, under any name. Raises ValueError for an arm with forced acceptance, whose output is not meant
+    to be correct.
     """
     for arm in arms:
         check_real(arm)
@@ -56,7 +56,7 @@ def _is_plain(arm: ArmConfig) -> bool:
 
 
 def _plain(arm: ArmConfig) -> ArmConfig:
-    """The same drafts, every kernel launched from the host, state advanced by torch."""
+    """The same drafts, with every kernel launched from the host and the state advanced by torch."""
     engine = {**_PLAIN, **{key: arm.engine[key] for key in _KEPT if key in arm.engine}}
     plain = replace(arm, options=dict(arm.options), engine=engine)
     return replace(plain, label=plain.text)

@@ -1,4 +1,4 @@
-"""The target's own fp32 scores of a text, by plain dense passes: what the tokens of an engine are judged by.
+"""The target's own fp32 scores of a text, from plain dense passes: the standard for an engine's tokens.
 
 Legend: T tokens of a text, R its output tokens, V vocabulary, I inputs of a layer.
 """
@@ -25,19 +25,19 @@ from specbench.kernels.sample import gumbel_ref
 
 
 def target_of(engine: Engine) -> LlamaModel:
-    """The target that our own engine has loaded. ValueError for another engine: its weights cannot be read."""
+    """The target loaded by our own engine. ValueError for another engine, whose weights cannot be read."""
     if not isinstance(engine, NativeEngine):
         raise ValueError(f"engine: a certificate needs the target's own scores, which {engine.name} does not give")
     return engine.target.model
 
 
 def has_weights(engine: Engine) -> bool:
-    """Whether the target's own weights are at hand, which judge better than what an engine tells of its scores."""
+    """Whether the target's own weights are available, which judge better than scores reported by an engine."""
     return isinstance(engine, NativeEngine)
 
 
 def fp32_twin(target: LlamaModel) -> LlamaModel:
-    """The same weights, multiplied in fp32; `target` itself where it is fp32 already."""
+    """The same weights, multiplied in fp32; `target` itself if it is already fp32."""
     if target.dtype == torch.float32:
         return target
     layers = [
@@ -73,10 +73,8 @@ def _wide_linear(weight: Product, target: LlamaModel) -> Linear:
 
 
 def output_logits(target: LlamaModel, prompt: Sequence[int], output: Sequence[int], rows: int | None = None) -> Tensor:
-    """fp32 [R, V]: the logits that predict each output token, its own text before it.
-
-    The prompt is one pass; the output follows `rows` rows a pass, all at once where None is given.
-    """
+    """fp32 [R, V]: the logits that predict each output token after its own text. The prompt is one pass; the output
+    follows with `rows` rows per pass, or all at once if None."""
     ids = [*prompt, *output[:-1]]
     starts = [0] if rows is None else [0, *range(len(prompt), len(ids), rows)]
     c, device = target.config, target.device
@@ -91,7 +89,8 @@ def output_logits(target: LlamaModel, prompt: Sequence[int], output: Sequence[in
 
 
 def decisive_scores(logits_RV: Tensor, first_position: int, temperature: float, seed: int) -> Tensor:
-    """fp32 [R, V], in logits: what the sampler takes the argmax of. Row r is that of position `first_position + r`.
+    """fp32 [R, V], in logits: the values of which the sampler takes the argmax. Row r is for position `first_position +
+    r`.
 
     Greedy: the logits. Sampled: logits + temperature * Gumbel noise, keyed by (seed, position) as in kernels/sample.py.
     """
@@ -103,5 +102,5 @@ def decisive_scores(logits_RV: Tensor, first_position: int, temperature: float, 
 
 
 def regrets(scores_RV: Tensor, token_R: Tensor) -> Tensor:
-    """[R]: how far each token lies below the best one of its position, in logits."""
+    """[R]: how far each token is below the best one of its position, in logits."""
     return scores_RV.amax(dim=1) - scores_RV.gather(1, token_R.unsqueeze(1)).squeeze(1)

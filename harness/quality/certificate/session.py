@@ -1,7 +1,7 @@
-"""Certifying the arms of our own engine: what each one says, judged at every temperature, stored arm by arm.
+"""Certifies the arms of our own engine: their outputs, judged at every temperature, stored arm by arm.
 
-One engine at a time: an arm says everything that it is asked for, then its engine and graphs are gone before the next
-one is built. Nothing is timed here, so that graphs are captured when a step first needs their size, and only then.
+One engine at a time: an arm generates everything that is needed, then its engine and graphs are released before the
+next one is built. Nothing is timed here, so graphs are captured only when a step first needs their size.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from specbench.harness.run.progress import Progress
 from specbench.harness.spec.sampling import SamplingParams
 
 _TEXTS, _SEEDS = "texts", "seeds"  # each takes about as long as others of its kind
-_SEED_PROMPT_TOKENS = 32  # the end of the shortest prompt: an answer's first words are the least certain
+_SEED_PROMPT_TOKENS = 32  # the end of the shortest prompt: the first words of an answer are the least certain
 _SEED_OUTPUT_TOKENS = 4  # the first from the prompt, the others from rounds with drafts
 
 
 @dataclass(frozen=True, slots=True)
 class _JudgeAt:
-    """What judges the arms at one temperature. `seeds`: None where no distribution is tested."""
+    """The judges of the arms at one temperature. `seeds`: None if no distribution is tested."""
 
     texts: Judge
     baseline: Generated
@@ -41,8 +41,8 @@ class _JudgeAt:
 
 
 class Certifier:
-    """One certificate in the making. `labels`: of the run's arms that our own engine serves; `references`: by label,
-    the arm whose rounds an arm must repeat."""
+    """A certificate in progress. `labels`: of the run's arms that our own engine serves; `references`: by label, the
+    arm whose rounds an arm must repeat."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Certifier:
 
     @torch.inference_mode()
     def certify(self, parts: Parts) -> None:
-        """Judges every arm not judged yet; an arm that fails to run is stored so, and the others go on."""
+        """Judges every arm not judged yet; the failure of an arm to run is stored, and the others continue."""
         missing, self._parts = self._missing(), parts
         asked = {t for temperatures in missing.values() for t in temperatures}
         judges = {t: self._judge(t) for t in self._settings.temperatures if t in asked}
@@ -82,7 +82,7 @@ class Certifier:
             self._run.deployments.drop(label)  # its graphs, and the memory that they hold
 
     def parts_to_come(self) -> list[str]:
-        """What must still be generated, by kind and in order, which is said before the first."""
+        """What must still be generated, by kind and in order; announced before the first."""
         missing = self._missing()
         said: dict[tuple[str, float], None] = dict.fromkeys(
             (self._baseline, t) for t in self._settings.temperatures if any(t in asked for asked in missing.values())
@@ -104,7 +104,7 @@ class Certifier:
         return [_TEXTS] * len(texts) + [_SEEDS] * len(spread)
 
     def _in_order(self) -> list[str]:
-        """First the arms that others are compared with: what they said is stored when it is asked for."""
+        """First the arms that others are compared with: their outputs are stored when they are needed."""
         first = [self._baseline, *self._references.values()]
         return list(dict.fromkeys([*(label for label in self._labels if label in first), *self._labels]))
 
@@ -165,7 +165,7 @@ class Certifier:
         return tuple(shortest[-min(_SEED_PROMPT_TOKENS, most) :])
 
     def _spread(self, label: str, temperature: float, judge: DistributionJudge) -> DistributionTest:
-        """The arm's tokens over many seeds, without stop ids so that all are equally long."""
+        """The arm's tokens over many seeds, without stop ids so that all have the same length."""
         prompt, num = self._seed_prompt(), self._settings.num_seeds
         first_seed = (self._run.config.seed + 1) * 500_009 & 0x3FFF_FFFF  # not those of the prompts
         requests = [

@@ -1,4 +1,4 @@
-"""Texts under the target in fp32 and in its own dtype, without the engine; what several arms said is scored once.
+"""Texts scored by the target in fp32 and in its own dtype, without the engine; a text of several arms is scored once.
 
 Legend: R output positions, V vocabulary, A arrangements of rows.
 """
@@ -19,7 +19,7 @@ from specbench.harness.quality.certificate.tolerance import arranged_logits
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredText:
-    """fp32 on the host, in logits. Sampled requests: the noise that they share stands in the scores."""
+    """fp32 on the host, in logits. For sampled requests, the scores include the shared noise."""
 
     score_R: Tensor  # of each token
     regret_R: Tensor  # how far it lies below the best of its position; inf where the scores are NaN
@@ -34,7 +34,7 @@ class TextScorer:
         self._known: dict[tuple[int, tuple[int, ...]], ScoredText] = {}
 
     def scored(self, request: PromptRequest, output: Sequence[int]) -> ScoredText:
-        """`request`: as every arm got it; requests are told apart by their ids."""
+        """`request`: as every arm got it; requests are identified by their ids."""
         key = request.id, tuple(output)
         if key not in self._known:
             self._known[key] = self._score(request, key[1])

@@ -34,7 +34,7 @@ MAX_UNDECIDED = 0.5  # a tolerance that excuses more than half of all positions 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerance:
-    """`logits`: the largest gap that counts as a tie. `undecided`: share of positions whose two best are that near."""
+    """`logits`: the largest gap that counts as a tie. `undecided`: share of positions whose two best are that close."""
 
     logits: float
     undecided: float
@@ -56,7 +56,7 @@ def is_exact(target: LlamaModel) -> bool:
 
 
 def arranged_logits(target: LlamaModel, prompt: Sequence[int], output: Sequence[int]) -> list[Tensor]:
-    """fp32 [R, V] for every arrangement of ROWS_A_PASS, in the model's own arithmetic; none for fp32."""
+    """fp32 [R, V] for every arrangement of ROWS_A_PASS, in the model's own arithmetic; empty for fp32."""
     return [] if is_exact(target) else [output_logits(target, prompt, output, rows) for rows in ROWS_A_PASS]
 
 

@@ -1,4 +1,4 @@
-"""lm-eval's own command starts an arm: `lm_eval --model specbench --model_args KEY=VALUE,...`."""
+"""Starts an arm from lm-eval's own command: `lm_eval --model specbench --model_args KEY=VALUE,...`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class SpecbenchLM(EngineLM):
         pretrained: str | None = None,
         **options: Json,
     ):
-        """`batch_size` is the number of requests in flight; `pretrained` another word for `model`. ValueError for an
-        unknown key."""
+        """`batch_size` is the concurrency; `pretrained` is an alias of `model`. ValueError for an unknown key."""
         if not str(batch_size).isdigit():
             raise ValueError(f"batch_size: {batch_size!r} is not allowed; give a number of requests in flight")
         options.setdefault("max_concurrency", batch_size)
@@ -56,7 +55,8 @@ class SpecbenchLM(EngineLM):
     def create_from_arg_obj(
         cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
     ) -> SpecbenchLM:
-        """As lm-eval's, which passes its own options beside `model_args`: ValueError for a key that is in both."""
+        """As in lm-eval, which passes its own options together with `model_args`: ValueError for a key that is in
+        both."""
         config = {key: value for key, value in (additional_config or {}).items() if value is not None}
         for key in (key for key in arg_dict if key in config):
             raise ValueError(f"{key}: is an option of lm-eval, not a key of --model_args; give --{key} {arg_dict[key]}")

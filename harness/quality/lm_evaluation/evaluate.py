@@ -1,4 +1,5 @@
-"""An evaluation: every arm through lm-eval on the same items, outputs stored as they come, scores at an arm's end."""
+"""An evaluation: every arm runs lm-eval on the same items; outputs are stored as they arrive, scores when an arm
+ends."""
 
 from __future__ import annotations
 
@@ -50,10 +51,8 @@ _BLOCK_ROUNDS = 4  # prompts of a stored block, in batches: few enough to lose l
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """`items` holds what the arms generated, `scores` is the run directory that gets `accuracy.parquet`.
-
-    An arm of `served` that is not deployed is deployed for as long as it is scored.
-    """
+    """`items` has what the arms generated, `scores` is the run directory that gets `accuracy.parquet`. An arm of
+    `served` that is not deployed is deployed while it is scored."""
 
     served: Served
     record: EvaluationRecord
@@ -62,7 +61,7 @@ class Evaluation:
     progress: Progress
 
     def score_all(self) -> None:
-        """Scores the arms that `accuracy.parquet` does not hold yet. A failure is recorded, and the others go on."""
+        """Scores the arms that are not in `accuracy.parquet` yet. A failure is recorded, and the others continue."""
         check_same_model(self.items, self.served)
         self.items.put(replace(self.items.record, model=self.served.model.described))
         done, deployments = scored_arms(self.scores), self.served.deployments
@@ -128,7 +127,7 @@ class Evaluation:
             )
             rows += score_rows(label, evaluated, store.num_tokens())
         if model.num_cut:
-            self.items.describe_arm(label, notes=[f"{model.num_cut} prompts cut at their beginning to fit"])
+            self.items.describe_arm(label, notes=[f"{model.num_cut} prompts shortened at the beginning to fit"])
         return rows
 
     def _answer(
@@ -139,7 +138,7 @@ class Evaluation:
         requests: Sequence[PromptRequest],
         remaining: Remaining,
     ) -> dict[str, str]:
-        """Stored outputs, and those that are generated and stored now, batch by batch."""
+        """The stored outputs, and those generated and stored now, batch by batch."""
         from specbench.harness.quality.lm_evaluation.model import generate_texts
 
         label, say = arm.config.label, self.progress.say
@@ -150,7 +149,7 @@ class Evaluation:
             warmed = warm_up_on_items(deployment, missing, self.served.config)
             self.items.describe_arm(label, config=arm.setup(), warmup=warmed)
         if texts:
-            say(f"{label}: {len(texts)} outputs are there already")
+            say(f"{label}: {len(texts)} outputs are already stored")
         if missing:
             labels = [each.config.label for each in self.served.arms]
             place = Place(label, {"arm": (labels.index(label) + 1, len(labels))}, remaining.left_s)
@@ -170,10 +169,8 @@ class Evaluation:
 
 
 def warm_up_on_items(deployment: Deployment, requests: Sequence[PromptRequest], config: RunConfig) -> str:
-    """Sends the first of `requests` until times are stable, as a run does before its blocks; nothing is kept.
-
-    Returns how it went, for the run record.
-    """
+    """Sends the first of `requests` until times are stable, as a run does before its blocks; nothing is stored. Returns
+    the warm-up's result, for the run record."""
     sampling = requests[0].sampling
     prompts = [
         Prompt(id=r.key, token_ids=r.prompt_ids, max_tokens=r.sampling.max_tokens, text=r.text)
@@ -195,26 +192,26 @@ def warm_up_on_items(deployment: Deployment, requests: Sequence[PromptRequest], 
 
 
 def check_same_model(items: RunDirectory, served: Served) -> None:
-    """A resumed evaluation must have the model that it began with; ValueError otherwise."""
+    """A resumed evaluation must have the model that it started with; ValueError otherwise."""
     before = items.record.model
     if before is not None and before.sha256 != served.model.described.sha256:
         raise ValueError(f"resume: {items.path} was begun with another model; start a new evaluation")
 
 
 def scored_arms(path: Path) -> set[str]:
-    """Labels of the arms that `accuracy.parquet` of a run directory holds."""
+    """Labels of the arms in `accuracy.parquet` of a run directory."""
     return set(read_accuracy(path)["arm"])
 
 
 def close_items(items: RunDirectory, status: str | None = None) -> None:
-    """Derives the figures of the items and closes their directory; tasks that generate nothing leave it empty."""
+    """Derives the figures of the items and closes their directory, which stays empty if no task generates."""
     with deferred_interrupt():
         items.finish(results(items.frames()), status or (None if items.failed_blocks() else "complete"))
 
 
 def close_scores(directory: RunDirectory, arms: Sequence[ArmConfig]) -> None:
-    """Adds the scores and the file's hash to a closed run's `run.json`. Arms are paired with the first one without
-    speculation, else with the first."""
+    """Adds the scores and the file's hash to a closed run's `run.json`. Arms are paired with the first arm without
+    speculation, else with the first arm."""
     rows = read_accuracy(directory.path)
     if len(rows):
         record = directory.record

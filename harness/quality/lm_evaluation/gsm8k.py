@@ -1,4 +1,4 @@
-"""lm-eval's own gsm8k task over our rows: the same prompts, filters and metrics, no hub needed.
+"""lm-eval's own gsm8k task over our rows: the same prompts, filters and metrics, without the hub.
 
 lm-eval reads tasks from YAML files; the one written here includes lm-eval's own and replaces its data source.
 """
@@ -27,9 +27,9 @@ _ANSWER = re.compile(r"\s*The answer is \$?(-?[\d.,]*\d)\.?\s*$")
 
 
 def find_rows(test: str | None = None, fewshot: str | None = None, progress: Progress | None = None) -> Gsm8kRows:
-    """`test` and `fewshot` are files of the user's; by default GSM8K's test and train splits from the resolver.
+    """`test` and `fewshot` are the user's files; by default GSM8K's test and train splits from the resolver.
 
-    If the train split cannot be had, the eight examples of Wei et al. 2022 that come with lm-eval are used, and the
+    If the train split is not available, the eight examples of Wei et al. 2022 that come with lm-eval are used, and the
     notes say so. Raises ValueError if there are no questions, or if few-shot rows are among them.
     """
     questions = resolve(test or "gsm8k", progress=progress)
@@ -86,7 +86,7 @@ def _exemplars() -> list[dict[str, str]]:
 
 
 def dataset(test: str, fewshot: str, **_task_metadata: object) -> dict[str, Dataset]:
-    """What lm-eval calls for the task's rows: its splits `train` (few-shot examples only) and `test`."""
+    """Called by lm-eval for the task's rows: its splits `train` (few-shot examples only) and `test`."""
     from datasets import Dataset
 
     return {"train": Dataset.from_list(read_rows(fewshot)), "test": Dataset.from_list(read_rows(test))}
@@ -94,7 +94,7 @@ def dataset(test: str, fewshot: str, **_task_metadata: object) -> dict[str, Data
 
 @contextmanager
 def task_folder(rows: Gsm8kRows) -> Iterator[Path]:
-    """A folder for lm-eval's `include_path` whose gsm8k takes the place of the built-in one."""
+    """A folder for lm-eval's `include_path` whose gsm8k replaces the built-in one."""
     import yaml
 
     settings = {

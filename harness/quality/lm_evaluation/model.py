@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 
 
 class EngineLM(TemplateLM):
-    """lm-eval's protocol over an idle deployment of an arm. `answer` generates the texts of requests that all differ;
-    by default the deployment does, and nothing is kept."""
+    """lm-eval's protocol over an idle deployment of an arm. `answer` generates the texts of distinct requests; by
+    default the deployment does, and nothing is stored."""
 
     def __init__(self, served: Served, deployment: Deployment, answer: Answer | None = None):
         super().__init__()
@@ -49,7 +49,7 @@ class EngineLM(TemplateLM):
     @property
     def _tokens(self) -> ChatTokenizer:
         if self._model.tokenizer is None:
-            raise ValueError("engine: this task needs a tokenizer, and the engine gives none")
+            raise ValueError("engine: this task needs a tokenizer, but the engine provides none")
         return self._model.tokenizer
 
     @property
@@ -64,7 +64,7 @@ class EngineLM(TemplateLM):
     @property
     def eot_token_id(self) -> int:
         if not self._model.eos_token_ids:
-            raise ValueError("engine: this task needs an end-of-text token, and the served model tells none")
+            raise ValueError("engine: this task needs an end-of-text token, but the served model reports none")
         return self._model.eos_token_ids[0]
 
     @property
@@ -110,7 +110,7 @@ class EngineLM(TemplateLM):
             return generate_texts(self._deployment, requests, _BarSink(bar))
 
     def _prompt_request(self, request: Instance, seen: Counter[str]) -> PromptRequest:
-        """`seen` counts keys: lm-eval asks again what a task repeats, and sampled answers must differ then."""
+        """`seen` counts keys: lm-eval repeats requests that a task repeats, and sampled answers must differ then."""
         context, gen_kwargs = request.args
         kwargs = dict(normalize_gen_kwargs(gen_kwargs, self.max_gen_toks))
         check_generation_keys(kwargs)
@@ -139,8 +139,8 @@ class EngineLM(TemplateLM):
         )
 
     def _prompt_ids(self, context: str, max_tokens: int) -> tuple[int, ...]:
-        """The end of a prompt that is too long, as lm-eval's `hf` does: its beginning is few-shot examples. None where
-        the engine may count otherwise than our tokenizer: it gets the text, whole, and may refuse it."""
+        """The end of a prompt that is too long, as in lm-eval's `hf`: its beginning is few-shot examples. None if the
+        engine may count differently than our tokenizer: it gets the whole text, and may refuse it."""
         room = self.max_length - max_tokens
         if room < 1:
             raise ValueError(f"max_gen_toks: {max_tokens} is not allowed; max_model_len {self.max_length} must be more")

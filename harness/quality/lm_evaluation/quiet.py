@@ -11,8 +11,8 @@ from tqdm import tqdm
 
 @contextmanager
 def lm_eval_noise(is_heard: bool) -> Iterator[None]:
-    """Around all calls of lm-eval, which has no option for either. Not heard: no tqdm bar is drawn in this process, and
-    only errors are logged."""
+    """Wraps all calls of lm-eval, which has no option for either. No tqdm bar is drawn in this process, and only errors
+    are logged."""
     if is_heard:
         yield
         return

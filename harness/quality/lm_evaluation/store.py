@@ -59,7 +59,7 @@ class ItemStore:
         return self._directory.begin_block(self._label, self.number, num_requests)
 
     def put(self, block: OpenBlock) -> None:
-        """Items are independent, so a batch that was cut short is stored too, with the items that had ended."""
+        """Items are independent, so an interrupted batch is stored too, with the items that had ended."""
         if not block.requests:
             block.keep()
             return
@@ -92,9 +92,11 @@ def score_rows(label: str, evaluated: EvalResults, num_tokens: dict[tuple[str, i
 
 
 def _direction(evaluated: EvalResults, task: str, metric: str) -> bool | None:
-    """Whether a higher value of an item is better, as lm-eval says of the metric. None if it does not say, or if
-    the metric is not the mean of its items: a lower perplexity is better, but its items are log-likelihoods, where
-    higher is better."""
+    """Whether a higher value of an item is better, according to lm-eval's metric.
+
+    None if it is not recorded, or if the metric is not the mean of its items: a lower perplexity is better, but its
+    items are log-likelihoods, where higher is better.
+    """
     from lm_eval.api.registry import get_aggregation, get_metric_aggregation
 
     listed = evaluated["configs"][task].get("metric_list")

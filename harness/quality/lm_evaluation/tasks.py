@@ -1,6 +1,6 @@
-"""The tasks of an evaluation: what is asked, and where the questions come from.
+"""The tasks of an evaluation and the source of their questions.
 
-GSM8K comes over our own rows, other tasks from a folder of the user's or from lm-eval itself.
+GSM8K uses our own rows; other tasks come from a folder of the user or from lm-eval itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GENERATION_KEYS = ("until", "max_gen_toks", "do_sample", "temperature", "top_k",
 
 
 def require_lm_eval() -> None:
-    """lm-eval is optional: ValueError with the command that installs it."""
+    """lm-eval is optional: ValueError with the install command."""
     if find_spec("lm_eval") is None:
         raise ValueError(
             "accuracy: lm-eval is not installed; install it with: pip install 'specbench-harness[accuracy]'"
@@ -38,7 +38,7 @@ def require_lm_eval() -> None:
 
 
 def parse_tasks(text: str, limit: int | None = None) -> tuple[TaskLimit, ...]:
-    """`gsm8k:200,other`: names, each with its own limit or else `limit`. ValueError for one that is not a number."""
+    """`gsm8k:200,other`: names, each with its own limit, else `limit`. ValueError for a limit that is not a number."""
     tasks = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, colon, number = word.partition(":")
@@ -49,10 +49,12 @@ def parse_tasks(text: str, limit: int | None = None) -> tuple[TaskLimit, ...]:
 
 
 def check_real_text(arms: Sequence[ArmConfig]) -> None:
-    """ValueError for an arm with forced acceptance: it accepts wrong drafts, so its text has no accuracy."""
+    """ValueError for an arm with forced acceptance, which accepts wrong drafts, so its text has no accuracy."""
     forced = [arm.label for arm in arms if arm.engine.get("acceptance", "real") != "real"]
     if forced:
-        raise ValueError(f"acceptance: {forced[0]}: forced acceptance gives wrong text, which has no accuracy; drop it")
+        raise ValueError(
+            f"acceptance: {forced[0]}: forced acceptance gives wrong text, which has no accuracy; remove it"
+        )
 
 
 def check_gen_kwargs(text: str | None) -> None:
@@ -92,7 +94,7 @@ def find_evaluation(
     if GSM8K in asked.names and GSM8K not in _tasks_in(asked.include_path):
         rows = find_rows(*gsm8k_files, progress)
     elif any(gsm8k_files):
-        raise ValueError(f"gsm8k_path, fewshot_path: not used by the tasks {', '.join(asked.names)}; drop them")
+        raise ValueError(f"gsm8k_path, fewshot_path: not used by the tasks {', '.join(asked.names)}; remove them")
     record = EvaluationRecord(
         asked=asked,
         items=items,
@@ -109,7 +111,7 @@ def find_evaluation(
     for name, task in tasks.items():
         _check_length(name, task, asked, max_model_len)
     notes = [
-        f"few-shot examples of {name} are other rows of the split that is asked, as the task says"
+        f"few-shot examples of {name} are other rows of the evaluated split, as the task specifies"
         for name, task in tasks.items()
         if _shots(task, asked) and _examples_are_asked(name, task)
     ]
@@ -117,14 +119,14 @@ def find_evaluation(
 
 
 def source_of(record: EvaluationRecord) -> str:
-    """Where the questions come from, for the table."""
+    """The source of the questions, for the table."""
     folder = record.asked.include_path
     parts = [record.gsm8k.source if record.gsm8k else "", f"tasks of {folder}" if folder else ""]
     return "; ".join(filter(None, parts)) or "lm-eval's own"
 
 
 def check_unchanged(record: EvaluationRecord) -> None:
-    """ValueError where the questions that `run.json` names have changed since."""
+    """ValueError if the questions recorded in `run.json` have changed."""
     if _sha256(record.gsm8k, record.asked.include_path) != record.sha256:
         raise ValueError("resume: the questions of the evaluation have changed since; start a new one")
 
@@ -168,15 +170,18 @@ def _shots(task: ConfigurableTask, asked: EvalConfig) -> int:
 
 
 def _examples_are_asked(name: str, task: ConfigurableTask) -> bool:
-    """Whether examples are rows that are asked too. lm-eval then leaves out the asked row, but only where the task
-    names that split: otherwise a question could be its own example, answer and all, which is refused."""
+    """Whether examples are also evaluated rows.
+
+    lm-eval then leaves out the evaluated row, but only if the task names that split: otherwise a question could be its
+    own example, including the answer, which is refused.
+    """
     config, fewshot = task.config, task.fewshot_cfg
     if fewshot.samples is not None:
         return False
     asked = config.test_split or config.validation_split
     if fewshot.split is None and (config.training_split or config.validation_split or asked) == asked:
         raise ValueError(
-            f"num_fewshot: {name} has no rows for examples but those that are asked; give 0, or a fewshot_split"
+            f"num_fewshot: {name} has no rows for examples except the evaluated ones; give 0, or a fewshot_split"
         )
     return fewshot.split == asked
 
@@ -199,7 +204,7 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _sha256(rows: Gsm8kRows | None, include_path: str | None) -> str:
-    """Of everything on disk that decides the questions."""
+    """A hash of everything on disk that determines the questions."""
     digest = hashlib.sha256(sha256_of_rows(rows).encode() if rows else b"")
     if include_path is not None:
         folder = Path(include_path)

@@ -161,7 +161,7 @@ def test_interrupted_and_resumed_gives_the_same_scores(cli, words, runs, monkeyp
     (path,) = set(runs.iterdir()) - {whole}
     resumed = cli("accuracy", "--resume", path)
     assert resumed.exit_code == 0, resumed.output
-    assert "4 outputs are there already" in resumed.stderr
+    assert "4 outputs are already stored" in resumed.stderr
     figures = [RunDirectory.open(p).record.results.accuracy for p in (whole, path)]
     assert figures[0] == figures[1]
     requests = RunDirectory.open(path).frames().requests

@@ -126,7 +126,7 @@ def test_what_cannot_be_paired_is_counted_and_named(paired, cli, tmp_path):
     assert (metric["num_by_target"], metric["num_other_prompts"]) == (1, 1)
     table = cli("accuracy", "--samples", tmp_path / "a" / NAME, tmp_path / "b" / NAME).stdout
     assert "1 items left out, with another document under the same doc_id" in table
-    assert "1 of 12 pairs were asked in other words" in table and "hash of their target alone" in table
+    assert "1 of 12 pairs have different prompts" in table and "hash of their target alone" in table
 
 
 def test_files_of_other_tasks_are_no_pair(cli, tmp_path):
@@ -148,8 +148,8 @@ def test_files_of_older_versions_without_names_of_metrics_and_filters(paired):
     ("text", "message"),
     [
         (None, "cannot read .*: No such file or directory"),
-        ("", "holds no item"),
-        ('{"doc_id": 1}\n{"doc', "line 2: no JSON"),
+        ("", "has no items"),
+        ('{"doc_id": 1}\n{"doc', "line 2: not JSON"),
         ('{"question": 1}\n', "line 1: no item with a doc_id; allowed: what lm-eval writes with --log_samples"),
         ('{"doc_id": 1, "metrics": "acc"}\n', "line 1: metrics: 'acc' is not allowed"),
     ],

@@ -65,14 +65,14 @@ def test_examples_from_the_asked_split_are_said_and_never_the_asked_row(cli, wor
     folder = write_tasks(tmp_path / "test", examples="test")
     result = cli(*words, "--include_path", folder, "-s", "no-spec", "--num_fewshot", "2")
     assert result.exit_code == 0, result.output
-    assert "few-shot examples of counting are other rows of the split that is asked" in result.stdout
+    assert "few-shot examples of counting are other rows of the evaluated split" in result.stdout
     assert [context.count(f"test {item}+1?") for item, context in enumerate(contexts)] == [1] * 6
 
 
 def test_a_task_whose_examples_could_be_the_asked_row_is_refused(cli, words, runs, tmp_path):
     folder = write_tasks(tmp_path / "bare", examples="")
     result = cli(*words, "--include_path", folder, "-s", "no-spec", "--num_fewshot", "2")
-    assert result.exit_code == 2 and "no rows for examples but those that are asked" in result.stderr
+    assert result.exit_code == 2 and "no rows for examples except the evaluated ones" in result.stderr
     assert not runs.exists()
 
 
@@ -166,7 +166,7 @@ def test_items_follow_a_warm_up_that_leaves_no_rows(cli, words, only_run, clock)
 
 def test_cut_prompts_are_said(cli, words, only_run):
     assert cli(*words, "-s", "no-spec", "--num_fewshot", "3", "--max-model-len", "90").exit_code == 0
-    assert only_run().record.arms[0].notes[-1] == "6 prompts cut at their beginning to fit"
+    assert only_run().record.arms[0].notes[-1] == "6 prompts shortened at the beginning to fit"
 
 
 def test_a_real_interrupt_and_a_resume_give_the_same_table(cli, words, runs, tmp_path):

@@ -63,5 +63,5 @@ def test_of_a_sweep_it_says_how_far_it_is(cli, toy_sweep, monkeypatch, runs):
 def test_a_run_that_does_not_tell(cli, toy, only_run, tmp_path):
     assert cli(*toy, "-s", "no-spec").exit_code == 0
     refused = cli("bound", only_run().path)
-    assert refused.exit_code == 2 and "has no arm whose rounds tell: no other arm" in refused.stderr
+    assert refused.exit_code == 2 and "has no arm with usable rounds: no other arm" in refused.stderr
     assert "run directory" in cli("bound", tmp_path / "none").stderr

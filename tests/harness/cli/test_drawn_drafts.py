@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from specbench.harness.cli.main import app
 
 ARM = "draft-model:draft=self:1,k=2,draft_sample_method=probabilistic"
-REASON = "below 100%: drawn drafts take other random numbers, and are as right"
+REASON = "below 100%: drawn drafts use different random numbers and are equally valid"
 
 
 @pytest.mark.parametrize("temperature", [0, 1])

@@ -38,7 +38,7 @@ def test_floors_of_a_policy(judged):
     assert positions(results, SKIPPED) == ["position 4"] and len(results) == 4
     results, code = judged(Machine(), min=["1%"] * 5)
     assert code == 1 and positions(results, FAILED) == ["position 5"]
-    assert results["position 5"].reason == "no draft was there"
+    assert results["position 5"].reason == "no drafts at this position"
 
 
 def test_the_same_acceptance_passes_and_a_loss_fails(judged):
@@ -51,7 +51,7 @@ def test_the_same_acceptance_passes_and_a_loss_fails(judged):
 def test_few_drafts_are_not_compared(judged):
     results, code = judged(Machine(num_prompts=1, num_rounds=6, num_repeats=1), baseline=True)
     assert code == 0 and set(positions(results, SKIPPED)) == set(results)
-    assert results["position 1"].reason == "only 6 drafts got so far"
+    assert results["position 1"].reason == "only 6 drafts reached this position"
 
 
 def test_without_drafts_or_a_baseline_nothing_applies(judged):

@@ -82,7 +82,7 @@ def test_what_is_worse_is_the_metrics_own(tmp_path, better, change, status):
     assert result.status == status and result.value == pytest.approx(change / 400)
     assert report.exit_code == {PASSED: 0, FAILED: 6, NO_DATA: 4}[status]
     if better is None:
-        assert "not recorded whether more or less is better" in result.reason
+        assert "whether higher or lower is better was not recorded" in result.reason
 
 
 @pytest.mark.parametrize("drop", [0.05, -0.05])

@@ -167,7 +167,7 @@ def test_what_cannot_be_known_is_refused_by_name(tmp_path, change, message):
             row |= {"draft_depth": 0} if "k" in change else {}
     run.append("eagle:k=3", 0, **own)
     run.put_arm(replace(run.record.arm("eagle:k=3"), unknown={Fact.ACCEPTANCE: "no such counter"}))
-    with pytest.raises(ValueError, match=f"has no arm whose rounds tell: {message}"):
+    with pytest.raises(ValueError, match=f"has no arm with usable rounds: {message}"):
         bound_of(run)
 
 
@@ -177,4 +177,4 @@ def test_other_refusals(tmp_path):
         bound_of(run)
     run = stored(tmp_path, eagle_3=([[0] * LENGTH] * 2, 3, MS[3]), ngram_3=([[0] * LENGTH] * 2, 3, MS[3]))
     run.put_arm(replace(run.record.arm("ngram:k=3"), config=ArmSetup(engine="vllm")))
-    assert bound_of(run).left_out == ("ngram:k=3: another engine than that of no-spec",)
+    assert bound_of(run).left_out == ("ngram:k=3: a different engine than that of no-spec",)

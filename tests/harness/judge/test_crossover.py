@@ -234,7 +234,7 @@ def test_an_arm_that_is_driven_otherwise_has_speed_ups_but_no_break_even(driven,
     (_, row) = table.rows
     said = "no verdict: no-spec was driven in process, a HTTP: a factor between them also reflects how they were driven"
     assert any(said in note for note in table.notes) is not is_judged
-    assert (row[0], row[-2] == "no verdict") == (("a", False) if is_judged else ("a (driven otherwise)", True))
+    assert (row[0], row[-2] == "no verdict") == (("a", False) if is_judged else ("a (driven differently)", True))
 
 
 def test_one_prompt_has_no_interval_anywhere():

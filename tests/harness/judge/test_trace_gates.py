@@ -118,7 +118,7 @@ def test_reference_acceptance_by_arm(tmp_path):
     found, code = results(run, None, "acceptance_length", reference={ARM: 3.0}, min=1.5)
     assert code == 0 and found[""].status == PASSED
     found, code = results(run, None, "acceptance_length", reference={"egle:k=4": 3.0})
-    assert code == 4 and found[""].status == NO_DATA and "only of egle:k=4" in found[""].reason
+    assert code == 4 and found[""].status == NO_DATA and "only for egle:k=4" in found[""].reason
     found, code = results(run, None, "acceptance_length", min=8)
     assert code == 1 and "less than 8" in found[""].reason
 

@@ -26,7 +26,7 @@ def test_a_hit_voids_the_first_token(name):
 def test_a_client_that_is_late_in_one_block_marks_the_row():
     late = figures_of(client__delay_p99_ns=[1e6, 12.34e6], client__delay_limit_ns=[10e6, 10e6])
     (mark,) = counter_marks(late)
-    assert mark == "limited by the client: it stamps 12.3 ms late (p99), allowed 10.0 ms"
+    assert mark == "limited by the client: its timestamps are 12.3 ms late (p99), allowed 10.0 ms"
     assert not list(counter_marks(figures_of(client__delay_p99_ns=[1e6], client__delay_limit_ns=[10e6])))
     assert not list(counter_marks(figures_of()))
 

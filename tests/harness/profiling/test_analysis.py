@@ -351,7 +351,7 @@ def test_evidence_decides_what_is_concluded(analysed):
     subject = dataclasses.replace(SUBJECT, claimed_parts={"first": "full"})
     doubtful, refused = analysed(half(60_000), subject=subject), analysed(half(40_000), subject=subject)
     assert (doubtful.quality.verdict, doubtful.graph.verdict) == ("doubtful", "cannot tell")
-    assert doubtful.graph.reasons == ("3 kernels of the rounds lie in no phase, 3 of them not launched by a graph",)
+    assert doubtful.graph.reasons == ("3 kernels in the rounds have no phase, 3 of them not launched by a graph",)
     assert by_phase(doubtful)["other", None].gpu_busy_ns == 40_000
     assert (refused.quality.verdict, refused.phases, refused.graph.verdict) == ("refused", (), "cannot tell")
     assert refused.quality.attributed_share == pytest.approx(0.4)

@@ -63,7 +63,7 @@ def test_late_waits_have_a_line_of_their_own_where_a_side_has_any(tmp_path):
     assert (found["late wait of the host a round"].a, found["late wait of the host a round"].b) == (WAIT_NS, 0)
     text = " ".join(plain_document(diff_document(late, none, ("a", "b"))).split())
     assert "late: waits for an older round" in text
-    assert "of 'verify to draft, idle' and 'round under the profiler' the median, of all others the mean" in text
+    assert "the median for 'verify to draft, idle' and 'round under the profiler', the mean for all others" in text
     assert "late wait of the host a round" not in {d.name for d in diff_profiles(none, none).headline}
 
 

@@ -100,4 +100,4 @@ def test_ranges_that_hold_no_forward_are_noticed(tmp_path):
     path = tmp_path / "bare.json"
     path.write_text(json.dumps(trace))
     (said,) = warnings(analysed(path))
-    assert said.count("has no attention in it") == K
+    assert said.count("has no attention kernel") == K

@@ -45,7 +45,7 @@ def test_a_kernel_of_no_phase_may_be_of_any_part(tmp_path, mode, verdict):
     graph = certificate(tmp_path, s, first=mode)
     assert graph.verdict == verdict
     if verdict != "holds":
-        assert graph.reasons == ("1 kernels of the rounds lie in no phase, 1 of them not launched by a graph",)
+        assert graph.reasons == ("1 kernels in the rounds have no phase, 1 of them not launched by a graph",)
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("specbench:step", "holds"), ("step[DECODE bs=1]", "cannot tell")])
@@ -95,7 +95,7 @@ def test_a_launch_that_left_nothing_may_have_been_of_any_part(tmp_path):
     graph = certificate(tmp_path, s, first="full")
     assert (graph.verdict, graph.reasons) == (
         "cannot tell",
-        ("1 launch calls of the rounds left no work in the trace",),
+        ("1 launch calls in the rounds have no GPU work in the trace",),
     )
 
 

@@ -127,7 +127,7 @@ def test_the_captured_nodes_decide_where_the_trace_names_them(tmp_path):
     profile = analyse(tmp_path, with_nodes(fused(swapped), [0, 1, 2, 4, 3, 5]))
     assert busy(profile) == BUSY
     assert profile.quality.notes == (
-        "3 replays ran in another order than they were captured in; phases follow the capture",
+        "3 replays ran in a different order than they were captured; phases follow the capture",
     )
 
 
@@ -147,7 +147,7 @@ def test_graphs_captured_in_the_trace_are_split_by_the_ranges_of_their_nodes(tmp
             s.graph([("eagle", 1_000)] * 2 + [("gemm", 10_000)] * 3)
     profile = analyse_trace(write_nsys(tmp_path / "t.sqlite", s), rules=RULES)
     assert busy(profile) == {("draft", None): 2_000, ("verify", None): 30_000}
-    assert "3 replays split into phases by the ranges that their nodes were made under" in profile.quality.notes
+    assert "3 replays split into phases by the ranges in which their nodes were created" in profile.quality.notes
 
 
 def test_an_operation_that_began_early_counts_its_overlap_once(tmp_path):

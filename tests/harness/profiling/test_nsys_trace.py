@@ -220,5 +220,5 @@ def test_two_devices(tmp_path):
 @pytest.mark.parametrize("times", ["start = -9223372036854775807", "end = 9223372036854775807"])
 def test_times_that_no_clock_says_are_refused(tmp_path, table, times):
     path = write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=f"UPDATE {table} SET {times} WHERE rowid = 3")
-    with pytest.raises(ValueError, match="t.sqlite holds times beyond .* ns"):
+    with pytest.raises(ValueError, match="t.sqlite has times beyond .* ns"):
         analyse_trace(path, rules=RULES)

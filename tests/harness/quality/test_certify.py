@@ -150,7 +150,7 @@ def test_rounds_out_of_step_must_not_be_more_than_the_text_takes():
     assert compare_rounds(plain, plain, text, text).num_more == 0
     assert compare_rounds(halved, plain, text, text).num_more == 90
     slower = AcceptanceComparison(num_rounds=100, num_higher=0, num_lower=1, num_unmatched=60, num_more=20)
-    assert slower.problem(is_exact=False) == "140 rounds for the text that takes 120"
+    assert slower.problem(is_exact=False) == "140 rounds instead of 120 for the same text"
     assert not AcceptanceComparison(num_rounds=100, num_higher=0, num_lower=1, num_unmatched=60, num_more=2).problem(
         is_exact=False
     )

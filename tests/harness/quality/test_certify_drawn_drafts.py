@@ -37,7 +37,7 @@ def test_greedy_texts_are_judged_as_ever_and_sampled_ones_by_distribution(tmp_pa
     assert greedy["num_exact"] == 2 and greedy["tolerance"] > 0 and not greedy.get("judged_by")
     assert sampled["num_exact"] < 2 and sampled["tolerance"] is None and sampled["distribution"]["num_seeds"] == 50
     assert sampled["acceptance"]["num_rounds"] > 0, "the plain mode draws the same numbers"
-    assert "drawn drafts take other random numbers than no-spec" in table
+    assert "drawn drafts use different random numbers than no-spec" in table
     assert rows["no-spec", 0.12]["tolerance"] > 0
 
 

@@ -78,7 +78,7 @@ def test_faults_of_an_arm(certify, fault, problems):
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [
-        ("blind", "control: only 0 of 3 tokens that were changed on purpose lie beyond the tolerance"),
+        ("blind", "control: only 0 of 3 deliberately changed tokens are beyond the tolerance"),
         ("nan", "control: a token of the baseline itself lies inf below the best"),
         ("wrong", "control: a token of the baseline itself lies 8.9 below the best"),
         ("drafts", "baseline: drafts were verified in the arm without speculation"),
@@ -105,7 +105,7 @@ def test_without_scores_any_difference_is_one(certify):
     good, near = rows["ngram"], rows["ngram:fault=near"]
     assert result.exit_code == 6 and good["ok"] and good["judged_by"] == "equality of token ids alone"
     assert good["not_done"][0] == f"divergence and regret: {NO_SCORES}" and good["tolerance"] is None
-    assert near["problems"][0].endswith("differ from the baseline's; whether at near-ties nobody can tell")
+    assert near["problems"][0].endswith("differ from the baseline's; whether these are near-ties is unknown")
 
 
 def test_the_tolerance_is_that_of_the_dtype(certify):
@@ -128,7 +128,7 @@ def test_arms_of_two_engines_are_compared_each_with_its_own(certify, chat_model)
         (["ngram"], "--temperature 0.8", "arms of counting, whose sampling noise is unknown; they are judged at 0"),
         (["ngram:acceptance=synthetic:2.0"], "", "only real acceptance can be certified"),
         (["ngram:url=http://x/v1"], "", "add that as an arm no-spec:url=... or :command=..."),
-        (["no-spec:url=http://x/v1", "ngram:url=http://x/v1"], "", "a server agrees with itself"),
+        (["no-spec:url=http://x/v1", "ngram:url=http://x/v1"], "", "a server always agrees with itself"),
     ],
 )
 def test_what_cannot_be_certified_is_refused_before_anything_starts(certify, runs, arms, more, message):  # noqa: F811

@@ -158,7 +158,7 @@ def test_a_mixture_reads_the_experts_that_were_counted(tmp_path):
 
 def test_a_mixture_whose_reads_were_not_counted_has_no_ideal(tmp_path):
     arm = one_arm(tmp_path, rounds([1], k=2, round_ms=15.0), forwards(2, target=MIXED))
-    assert arm.unknown == "it is not counted how many experts its rounds read" and arm.efficiency is None
+    assert arm.unknown == "the number of experts that its rounds read was not counted" and arm.efficiency is None
 
 
 def test_fp8_is_read_at_a_byte_a_number_and_multiplied_twice_as_fast(tmp_path):
@@ -199,7 +199,7 @@ def test_sums_over_two_devices_are_part_of_the_ideal(tmp_path, monkeypatch):
     run = RunDirectory.create(tmp_path, "two", record)
     run.append(CHAIN, 0, **block)
     (unknown,) = ideal_arms(run, MACHINE)
-    assert unknown.unknown == "how long 2 of made up take to sum is not known" and not unknown.ideal_ms
+    assert unknown.unknown == "how long 2 of made up take for an all-reduce is not known" and not unknown.ideal_ms
     monkeypatch.setitem(STATED_SUMS, ("made up", 2), (1e-3, 1e6 / 3))
     (arm,) = ideal_arms(run, MACHINE)
     batch = arm.measured.batch

@@ -331,7 +331,7 @@ def test_a_site_is_replaced_and_pages_of_runs_that_are_gone_go(run, tmp_path):
 
 def test_what_is_no_site_is_not_written_into(run, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="something else than a site"):
+    with pytest.raises(ValueError, match="something other than a site"):
         build_site([run], tmp_path)
     assert list(tmp_path.iterdir()) == [tmp_path / "notes.txt"]
 

@@ -97,7 +97,7 @@ def test_equal_sides_and_experiments_without_a_verdict_are_no_headline(path, tmp
     (none, *_) = page.sections
     assert none.sentences == ("No run here has a result to put first.",) and not none.charts
     why = {str(run): reason for run, reason in none.tables[0].rows}
-    assert sorted(why.values()) == ["A/A: both sides are the same, so that it measures noise", "invalid"]
+    assert sorted(why.values()) == ["A/A: both sides are the same, so it measures noise", "invalid"]
 
 
 def test_several_loads_make_lines_with_one_answer_each(path, tmp_path):

@@ -300,7 +300,7 @@ def test_the_command(files, tmp_path, monkeypatch):
     )
     assert done.exit_code == 0, done.output
     assert "TPOT (x) [95% CI]" in done.output and "paired by position" in done.output
-    assert "not what the machine drifted" in done.output and "run directory: " in done.output
+    assert "not the drift of the machine" in done.output and "run directory: " in done.output
     shown = CliRunner().invoke(app, ["show", str(next((tmp_path / "runs").iterdir())), "--format", "json"])
     assert [arm["label"] for arm in json.loads(shown.stdout)["arms"]] == ["plain", "eagle"]
 

@@ -138,7 +138,7 @@ def test_another_way_of_being_driven_starts_a_segment_and_is_no_regression():
     newest = series(values[:41], driven=told[:41])
     assert find_suspects(newest) == [] and find_suspects(series(values[:41])) != []
     table = series_table(Told(series=newest, segments=find_segments(newest), steps=[]), 2)
-    assert table.rows[-1][-1] == "driven otherwise: from now on HTTP"
+    assert table.rows[-1][-1] == "driven differently: from now on HTTP"
     (step,) = dated_steps(series(values), find_segments(series(values)))
     assert step.verdict == "regressed", "nobody said that they were driven differently"
     values[70:] *= 1.05

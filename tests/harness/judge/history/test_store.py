@@ -74,7 +74,7 @@ def test_what_is_no_run_is_named(tmp_path):
     add_run(tmp_path / "h", run)
     (tmp_path / "h" / "runs" / "half").mkdir()
     found = read_history(tmp_path / "h")
-    assert found.points and ["half written" in p.reason for p in found.problems] == [True]
+    assert found.points and ["incomplete, or not a run" in p.reason for p in found.problems] == [True]
     with pytest.raises(ValueError, match="does not exist"):
         read_history(tmp_path / "nowhere")
 
