@@ -15,7 +15,7 @@ NOTHING = "-"
 WIDEST = 3.0
 TOO_WIDE = f"inconclusive: interval wider than a factor of {WIDEST:g}"  # in place of a figure
 _OF_ARM, _OF_RUN = ("synthetic", NOT_LOSSLESS, VOID), (IMPOSSIBLE, DISTURBED)
-FORCED = "synthetic acceptance"  # how the note of an arm begins that says so
+FORCED = "synthetic acceptance"  # how the arm's note about it begins
 NOT_JUDGED = "outputs not judged (forced acceptance)"
 MARKS = (*_OF_ARM, *_OF_RUN)
 """The remark in brackets after a row's name."""

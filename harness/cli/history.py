@@ -88,7 +88,7 @@ def show(
     from specbench.harness.judge.history.steps import dated_steps, find_segments
     from specbench.harness.run.track import track
     from specbench.reports.experiments.history_table import (
-        Told,
+        SegmentedSeries,
         history_json,
         overview_tables,
         problem_notes,
@@ -102,7 +102,7 @@ def show(
         stored, series = _chosen(directory, metric, arm, progress)
         segments = [find_segments(one, commits, effect) for one, commits in track(series, "series", progress)]
     parts = [
-        Told(series=one, segments=found, steps=dated_steps(one, found))
+        SegmentedSeries(series=one, segments=found, steps=dated_steps(one, found))
         for (one, _), found in zip(series, segments, strict=True)
     ]
     if format == "json":

@@ -41,11 +41,11 @@ from specbench.harness.store.run_directory import RunDirectory
 
 
 def judge(directory: RunDirectory) -> Judgement:
-    """Everything that is reported of the experiment.
+    """Everything that is reported about the experiment.
 
     exit_code: 0 improved or equivalent (or inconclusive, which --strict makes 3), 1 regressed, 4 invalid (too few or
-    too many rejected blocks; a change between equal sides; mixed without a TPOT; no outputs to compare where a share of
-    equal ones was asked for), 6 outputs that differ more than allowed. No verdict before the last block: optional
+    too many rejected blocks; a change between equal sides; mixed without a TPOT; no outputs to compare although a share
+    of equal ones is required), 6 outputs that differ more than allowed. No verdict before the last block: optional
     stopping inflates false positives.
     """
     record, stored = directory.record, directory.record.ab
@@ -59,8 +59,8 @@ def judge(directory: RunDirectory) -> Judgement:
     if found.no_verdict():
         compared = [c if c.verdict == NO_DATA else replace(c, verdict=EXPLORATORY, more_pairs=None) for c in compared]
     num_same, num_outputs = same_outputs(frames.requests, found.kept)
-    # A share that was asked for and cannot be told is not a pass. The ratio, not the product: 11 of 20 are 55 %.
-    is_told = num_outputs > 0 or plan.min_same_output == 0
+    # A required share that is unknown is not a pass. The ratio, not the product: 11 of 20 are 55 %.
+    is_known = num_outputs > 0 or plan.min_same_output == 0
     is_wrong = num_outputs > 0 and num_same / num_outputs < plan.min_same_output
     judged = Judgement(
         run_id=record.run_id,
@@ -77,12 +77,12 @@ def judge(directory: RunDirectory) -> Judgement:
         num_rejected=found.num_rejected,
         unchecked=_unchecked(stored, read_records(directory.path)),
         metrics=tuple(_with_pairs(c, p) for c, p in zip(compared, pairs, strict=True)),
-        same_output=SameOutput(num_same=num_same, num_pairs=num_outputs, is_enough=is_told and not is_wrong),
+        same_output=SameOutput(num_same=num_same, num_pairs=num_outputs, is_enough=is_known and not is_wrong),
         verdict=_overall(compared, found) if found.is_whole else UNFINISHED,
         product=compared[COMPARED.index(TPOT_MS)].verdict,
         exit_code=ExitCode.WRONG if is_wrong else ExitCode.INVALID,
     )
-    return judged if is_wrong or not is_told else replace(judged, exit_code=_exit_code(judged.decisive))
+    return judged if is_wrong or not is_known else replace(judged, exit_code=_exit_code(judged.decisive))
 
 
 def _arm(arm: ArmRecord, name: str) -> JudgedArm:

@@ -157,7 +157,7 @@ def _counts(drafters: Sequence[Drafter], outputs: Outputs) -> Counts:
     for d, drafter in enumerate(drafters):
         for k, arm in sorted(drafter.arms.items()):
             for r, (key, tokens) in enumerate(outputs.items()):
-                for one in arm.told(key, tokens):
+                for one in arm.informative_rounds(key, tokens):
                     at = r, len(tokens) - one.before, d
                     is_all = one.accepted == one.depth == k  # more might have been
                     least_RLD[at] = one.accepted

@@ -71,9 +71,9 @@ def compare_runs(
     partners = _partners(runs, sides, baseline)
     rows, notes = [], []
     for side, partner in zip(sides, partners, strict=True):
-        row, said = _row(side, partner, floors, min_effect, is_baseline=side in partners)
+        row, row_notes = _row(side, partner, floors, min_effect, is_baseline=side in partners)
         rows.append(row)
-        notes += said
+        notes += row_notes
     compared = {p.run.path: p.run for p in partners if p is not None}
     others = [(first, run) for first in compared.values() for run in runs if run is not first]
     found = [m for first, run in others for m in mismatches(run.name, first.record, run.record)]
@@ -127,9 +127,9 @@ def counterpart(side: Side, base: StoredRun) -> Side | None:
 def _default_arm(run: StoredRun) -> str:
     if run.experiment is not None:
         return LABELS[0] if LABELS[0] in run.arms else run.arms[0]
-    asked = (arm.imported.baseline or "" for arm in run.record.arms if arm.imported)
+    named = (arm.imported.baseline or "" for arm in run.record.arms if arm.imported)
     plain = (label for label in run.arms if run.record.arm(label).strategy == BASELINE)
-    return next((label for label in (*asked, *plain) if label in run.arms), run.arms[0])
+    return next((label for label in (*named, *plain) if label in run.arms), run.arms[0])
 
 
 def _row(
@@ -149,7 +149,7 @@ def _row(
         return row, []
     pairs = [replace(pair(figure, partner, side, floors), min_effect=min_effect) for figure in COMPARED]
     found = {figure.key: one for figure, one in zip(COMPARED, compare(pairs), strict=True)}
-    notes = [note for p in pairs for note in _said(side, p)]
+    notes = [note for p in pairs for note in _row_notes(side, p)]
     if side.run is partner.run and _is_false_change(side.run, found.values()):
         notes.append(f"{side.run.name}: {FALSE_CHANGE}")
         found = {key: replace(one, verdict=EXPLORATORY, more_pairs=None) for key, one in found.items()}
@@ -162,7 +162,7 @@ def _row(
     return full, notes
 
 
-def _said(side: Side, pairs: Pairs) -> Iterator[str]:
+def _row_notes(side: Side, pairs: Pairs) -> Iterator[str]:
     if pairs.num_dropped:
         dropped = f"{pairs.num_dropped} pairs are left out because their values are not positive"
         yield f"{side.name}: {pairs.metric.name}: {dropped}"

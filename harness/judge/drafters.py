@@ -16,7 +16,7 @@ from specbench.harness.store.arm_record import ArmRecord, Fact
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.schema import Frames
 
-_DEPTH = ("k", "num_steps", "num_draft_tokens")  # options that only say how many drafts there are
+_DEPTH = ("k", "num_steps", "num_draft_tokens")  # options that only set the number of drafts
 Request = tuple[str, int]
 """A prompt and which of its runs."""
 
@@ -53,7 +53,7 @@ class Recorded:
     def tokens_per_forward(self) -> float:
         return self.round_ms / self.tpot_ms
 
-    def told(self, request: Request, output: Sequence[int]) -> list[Round]:
+    def informative_rounds(self, request: Request, output: Sequence[int]) -> list[Round]:
         """Rounds of a request that are informative about `output`: those before its own output differs from it. Forced
         acceptance depends on the position, whatever the tokens."""
         end = len(output) if self.is_synthetic else common(self.outputs[request], output)
@@ -83,7 +83,7 @@ class Drafter:
         known: dict[tuple[Request, int], Round] = {}
         for _, arm in sorted(self.arms.items()):
             for request, output in outputs.items():
-                for one in arm.told(request, output):
+                for one in arm.informative_rounds(request, output):
                     before = known.get((request, one.before))
                     if before is not None:
                         num_shared += 1

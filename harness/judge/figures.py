@@ -83,7 +83,7 @@ def _with_prompts(side: Side) -> pd.DataFrame:
 
 
 def _geometric_mean(values: pd.Series, prompts: pd.Series) -> pd.Series:
-    """Over the repeats of a prompt; nan where one of them is not positive."""
+    """Over the repeats of a prompt; nan if one of them is not positive."""
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = pd.Series(np.log(values.to_numpy(dtype=float)), index=prompts.to_numpy())
     means = logs.groupby(level=0).mean()

@@ -56,8 +56,8 @@ def comparison_keys(run: Described) -> dict[str, dict[str, str]]:
 
 
 def _logprobs(sampling: SamplingRecord) -> str:
-    asked = {"output": sampling.logprobs, "prompt": sampling.prompt_logprobs}
-    return ", ".join(f"{part} {num}" for part, num in asked.items() if num is not None) or "none"
+    requested = {"output": sampling.logprobs, "prompt": sampling.prompt_logprobs}
+    return ", ".join(f"{part} {num}" for part, num in requested.items() if num is not None) or "none"
 
 
 def mismatches(run: str, first: Described, second: Described) -> list[Mismatch]:

@@ -1,8 +1,8 @@
 """Files that lm-eval writes with `--log_samples`, for any model: one line per item and filter.
 
-Read from lm_eval/evaluator.py and loggers/evaluation_tracker.py, 0.4.13: `doc_id`, `filter`, `metrics` (names, each a
-key of its own), `resps`, and SHA-256 hashes of document, prompt and target. Whether more is better stands only in the
-results file beside it, `results_<date>.json`.
+Format from lm_eval/evaluator.py and loggers/evaluation_tracker.py, 0.4.13: `doc_id`, `filter`, `metrics` (names, each a
+key of its own), `resps`, and SHA-256 hashes of document, prompt and target. Whether higher is better is only in the
+results file next to it, `results_<date>.json`.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class NoiseFloors:
                 continue
             try:
                 floors[path] = read_floors(environment)
-            except ValueError as error:  # said wherever it is missed
+            except ValueError as error:  # reported wherever a floor is missing
                 errors[path] = str(error)
         return NoiseFloors(floors=floors, errors=errors)
 

@@ -1,6 +1,6 @@
 """`specbench.toml`: which gates a run must pass. Unknown keys are errors, with the nearest known one.
 
-suite = "cpu-small"              # names the comment that is updated in a pull request
+suite = "cpu-small"              # identifies the pull-request comment to update
 inconclusive = "warn"            # or fail, pass
 missing = "fail"                 # for gates without data; or warn
 arms = ["no-spec", "eagle:k=4"]  # default: all arms of the run

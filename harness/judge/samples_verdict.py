@@ -1,6 +1,6 @@
-"""Two files of lm-eval's samples, paired item by item. Items are matched by their hash, never by their place.
+"""Two lm-eval sample files, paired item by item. Items are matched by their hash, never by their position.
 
-improved, regressed   the difference counts (Holm over filters and metrics) and is at least `MARGIN`
+improved, regressed   the difference is significant (Holm over filters and metrics) and at least `MARGIN`
 higher, lower         the same, for a metric without a recorded direction
 equivalent            the whole interval is within `MARGIN` of no difference
 inconclusive          anything else
@@ -23,7 +23,7 @@ from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, INCONCLUSIVE, 
 from specbench.harness.store.results import ItemPairs
 from specbench.harness.text import is_number
 
-MARGIN = 0.01  # a point; as of the gate of accuracy
+MARGIN = 0.01  # one percentage point, as in the accuracy gate
 HIGHER, LOWER = "higher", "lower"
 SCHEMA = "specbench.samples/1"
 _COLUMNS = ["item", "value", "output_sha256"]
@@ -62,12 +62,12 @@ class PairedSamples:
 
 def pair_samples(a: SampleFile, b: SampleFile) -> PairedSamples:
     """ValueError if no item pairs, with the reasons."""
-    asked = {(place[1], metric): None for one in (a, b) for place, s in one.samples.items() for metric in s.values}
-    found = [_metric(a, b, filter, metric) for filter, metric in asked]
+    keys = {(place[1], metric): None for one in (a, b) for place, s in one.samples.items() for metric in s.values}
+    found = [_metric(a, b, filter, metric) for filter, metric in keys]
     if not any(one.items.n for one in found):
         reasons = sum((Counter(one.left_out) for one in found), Counter[str]())
-        told = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
-        raise ValueError(f"samples: no item of {a.path} and {b.path} can be paired: {told}")
+        listed = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
+        raise ValueError(f"samples: no item of {a.path} and {b.path} can be paired: {listed}")
     tests = [n for n, one in enumerate(found) if one.items.p_test is not None]
     adjusted = dict(
         zip(tests, holm([found[n].items.p_test or 0.0 for n in tests]).tolist() if tests else (), strict=True)
@@ -134,8 +134,8 @@ def _number(sample: Sample, metric: str) -> float:
 
 def _direction(a: SampleFile, b: SampleFile, metric: str) -> bool | None:
     """None if neither file records it, or if they contradict each other."""
-    told = {one.directions[metric] for one in (a, b) if metric in one.directions}
-    return told.pop() if len(told) == 1 else None
+    directions = {one.directions[metric] for one in (a, b) if metric in one.directions}
+    return directions.pop() if len(directions) == 1 else None
 
 
 def _verdict(one: PairedMetric) -> str:

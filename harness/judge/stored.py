@@ -19,7 +19,7 @@ from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
 
 Block = tuple[str, int]
-# What a record or a table of another shape makes of code that reads it, beside the ValueErrors that name the fault.
+# Errors from reading a record or a table of another shape, besides the ValueErrors that name the fault.
 WRONG_SHAPE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, pa.ArrowException, OSError)
 
 

@@ -155,7 +155,7 @@ class GraphShareGate(_ShareLimit):
         passes = {_pass_name(p): p.graph_share_kernels for p in drafter if p.graph_share_kernels is not None}
         target = [p.graph_share_kernels for p in phases if p.phase == "verify"]
         rounds = _graph_rounds(side)
-        # Where the engine does not tell: by what launched the kernels.
+        # If the engine does not report it: by what launched the kernels.
         own = {"verification": target[0]} if rounds is None and target else {"decode rounds": rounds}
         return {**own, **passes}
 

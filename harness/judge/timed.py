@@ -44,21 +44,21 @@ def timed_results(limits: Sequence[tuple[str, TimedLimit]], checked: Checked) ->
     """One result per arm and timed gate; `limits` are pairs of figure key and limit."""
     floors = NoiseFloors.of([run for run in (checked.run, checked.baseline) if run is not None])
     arms = [arm for arm, base in checked.arms.items() if not (checked.is_inner and arm == base)]  # not against itself
-    asked = [(TIMED_GATES[name], limit, arm) for name, limit in limits for arm in arms]
+    checks = [(TIMED_GATES[name], limit, arm) for name, limit in limits for arm in arms]
     refusal = g.SKIPPED, "no such arm in the baseline"
     if checked.mismatches:
         refusal = g.NOT_COMPARABLE, "differs in " + "; ".join(m.describe() for m in checked.mismatches)
     elif checked.baseline is None:
         refusal = g.SKIPPED, "no baseline to compare with"
     tested = {}
-    for n, (figure, limit, arm) in enumerate(asked):
+    for n, (figure, limit, arm) in enumerate(checks):
         base = checked.base(arm)
         if base is not None and not checked.mismatches:
             pairs = pair(figure, base, Side(run=checked.run, arm=arm), floors)
             metric = replace(pairs.metric, gated=True, better=limit.direction or figure.better)
             tested[n] = replace(pairs, metric=metric, min_effect=limit.min_effect, alpha=limit.alpha)
     compared = dict(zip(tested, v.compare(list(tested.values())), strict=True))
-    for n, (figure, limit, arm) in enumerate(asked):
+    for n, (figure, limit, arm) in enumerate(checks):
         result = limit.result(figure, arm, *refusal)
         yield _judged(result, tested[n], compared[n]) if n in tested else result
 

@@ -41,7 +41,7 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
       included.
     * groups: acceptance by context length and by temperature (acceptance_groups.py).
     """
-    steps = steps[steps["num_accepted"].notna()]  # of some engines the clients' chunks are stored too
+    steps = steps[steps["num_accepted"].notna()]  # for some engines, the clients' chunks are stored too
     rows = steps[~steps["is_prefill"].astype(bool)]
     verified = rows[rows["draft_depth"] >= 1]
     depth, accepted = (verified[name].to_numpy().astype(int) for name in ("draft_depth", "num_accepted"))

@@ -9,7 +9,7 @@ from specbench.harness.store.results import AcceptanceGroup
 from specbench.workloads.temperatures import temperature_of
 
 CONTEXT, TEMPERATURE = "context", "temperature"
-_FIRST_BIN = 512  # tokens; each bin behind it is as wide as all before
+_FIRST_BIN = 512  # tokens; each further bin is as wide as all before it
 
 
 def acceptance_groups(requests: pd.DataFrame, steps: pd.DataFrame) -> tuple[AcceptanceGroup, ...]:

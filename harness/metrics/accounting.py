@@ -95,14 +95,16 @@ def phase_metrics(rounds: PhaseRounds) -> dict[str, float | None]:
 def accounting_identity(
     requests: pd.DataFrame, steps: pd.DataFrame, phases: PhaseRounds, table: pd.DataFrame, tpot_ms: float | None
 ) -> tuple[dict[str, float | None], str | None]:
-    """TPOT against what independently measured parts predict.
+    """TPOT against the prediction from independently measured parts.
 
     predicted = (sum of phase means + mean gap) / tokens per forward, plus the time requests spent in or waiting for
     mixed steps, per token. Means are over the forwards of requests (a round of B requests counts B times), since that
     is what a token waits for. The gap is the recorded phase `gap`, else the host's time between steps. tpot_ms is the
-    token-weighted TPOT; residual = (tpot_ms - predicted) / tpot_ms. Plain phases are used where there are any; those of
-    an instrumented capture, which is slower, give `residual_instrumented` instead. No residual without phases. The
-    second part says which phases were used: plain, instrumented, None.
+    token-weighted TPOT; residual = (tpot_ms - predicted) / tpot_ms.
+
+    Plain phases are used if there are any; those of an instrumented capture, which is slower, give
+    `residual_instrumented` instead. No residual without phases. The second part says which phases were used: plain,
+    instrumented, None.
     """
     rows = steps[~steps["is_prefill"].astype(bool)]
     num_tokens = rows["num_emitted"].sum()

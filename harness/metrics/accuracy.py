@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-import scipy  # its stats take half a second, and are imported where they are first used
+import scipy  # its stats take half a second, and are imported at first use
 
 from specbench.harness.stats.paired import paired as paired_t
 from specbench.harness.store.results import AccuracyFigures, ItemPairs, Score, ScorePair

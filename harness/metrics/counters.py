@@ -1,9 +1,9 @@
-"""What a block's counters say about its figures: which are void, and what a reader must know.
+"""What a block's counters say about its figures: which are void, and which need a remark.
 
 `engine.prefix_cache_hits`, `engine.cached_prompt_tokens`: prompt tokens that the engine did not have to compute, so its
-time to the first token is that of another prompt. `client.delay_p99_ns`: how late the client stamped what it received,
-and `client.delay_limit_ns`: how late it may be (harness/engines/openai/delay.py). `engine.experts_per_decode_pass`:
-what a layer with experts reads, since a pass over more rows meets more of them.
+TTFT is that of a different prompt. `client.delay_p99_ns`: how late the client timestamps the data it receives, and
+`client.delay_limit_ns`: how late it may be (harness/engines/openai/delay.py). `engine.experts_per_decode_pass`: the
+experts that a layer reads, since a pass over more rows reads more of them.
 """
 
 from __future__ import annotations

@@ -21,10 +21,13 @@ LOWER, HIGHER = "lower", "higher"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """key: in policies, records and CSV. name: in tables. source: where it is computed. better: lower or higher. block:
-    its name in the figures of a block, empty for what is known of an arm or of two only, or under limits that a user
-    names. fact: what an engine must know for it. gated: A/B and comparisons give it a verdict, not its change alone.
-    of_block: another package's figure from the requests, steps and phases of a block; None without data."""
+    """key: in policies, records and CSV. name: in tables. source: where it is computed. better: lower or higher.
+
+    block: its name in the figures of a block; empty for figures of a whole arm or of two arms, and for figures under
+    limits that a user gives. fact: what an engine must know for it. gated: whether A/B and comparisons give it a
+    verdict, and not only its change. of_block: another package's figure from the requests, steps and phases of a block;
+    None without data.
+    """
 
     key: str
     name: str

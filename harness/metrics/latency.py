@@ -1,6 +1,6 @@
 """Latency and throughput of one block, from its requests and its step log. Times in ms, rates per second.
 
-`requests` and `steps` hold the columns of `schema.py` for one arm and one repeat. Host-visible times unless a name
+`requests` and `steps` have the columns of `schema.py` for one arm and one repeat. Times are host-visible unless a name
 says `device`.
 """
 
@@ -56,13 +56,13 @@ def window_s(requests: pd.DataFrame) -> float:
 
 
 def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]:
-    """Times as users feel them; absent figures (no such request) are None.
+    """User-visible times; absent figures (no such request) are None.
 
-    ttft_ms: first token - submit. tpot_ms: see tpot_by_request_ms; `mean` over requests, `weighted` over tokens
-    (sum of decode times / sum of (n_out - 1)), and percentiles over requests. e2e_per_token_ms: mean over requests of
-    (t_last - submit) / n_out, never called TPOT. e2el_ms: t_last - submit, over requests. itl_ms: burst ITL, a chunk of
-    m tokens is one gap and m - 1 zeros, so its mean is the weighted TPOT and its tail the real stall. icl_ms: gaps
-    between chunks, where a chunk is all that became visible at one moment. tps_per_user: 1 / mean TPOT.
+    ttft_ms: first token - submit. tpot_ms: see tpot_by_request_ms; `mean` over requests, `weighted` over tokens (sum of
+    decode times / sum of (n_out - 1)), and percentiles over requests. e2e_per_token_ms: mean over requests of (t_last -
+    submit) / n_out, never called TPOT. e2el_ms: t_last - submit, over requests. itl_ms: burst ITL, a chunk of m tokens
+    is one gap and m - 1 zeros, so its mean is the weighted TPOT and its tail the real stall. icl_ms: gaps between
+    chunks, where a chunk is everything that became visible at one moment. tps_per_user: 1 / mean TPOT.
     """
     done = served(requests)
     tokens = done["num_output_tokens"]
@@ -92,8 +92,8 @@ def throughput_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str,
 
     tps: output tokens of all requests / window, the window from the first submit to the last token. requests_per_s:
     served requests / window. steady_tps: tokens that became visible between the first and the last moment at which the
-    number of requests in service was at its maximum, / that time; a request is in service from the launch of its first
-    step to its last token. None where the step log is empty.
+    number of requests in service was at its maximum, divided by that time; a request is in service from the launch of
+    its first step to its last token. None if the step log is empty.
     """
     alive = requests[requests["num_output_tokens"] >= 1]
     duration_s = window_s(requests)

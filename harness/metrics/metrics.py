@@ -56,7 +56,7 @@ def block_metrics(
     counters: Mapping[str, float] | None = None,
     logprobs: pd.DataFrame | None = None,
 ) -> BlockFigures:
-    """All figures of one block (one arm, one repeat) from its raw rows; None where a figure has no data."""
+    """All figures of one block (one arm, one repeat) from its raw rows; None if a figure has no data."""
     foreign = {own.block: own.of_block(requests, steps, phases) for own in foreign_figures() if own.of_block}
     requests, steps = (frame.drop(columns=_UNUSED, errors="ignore") for frame in (requests, steps))
     table = step_table(steps)
@@ -110,7 +110,7 @@ def measure_blocks(frames: Frames) -> dict[Block, BlockFigures]:
     """`block_metrics` of every block that did not fail."""
     by_block = {name: _split(getattr(frames, name)) for name in TABLES}
     blocks = {}
-    for block in {**by_block["requests"], **by_block["counters"]}:  # of a file of totals there are counters alone
+    for block in {**by_block["requests"], **by_block["counters"]}:  # a file of totals has only counters
         requests = by_block["requests"].get(block, frames.requests.iloc[:0])
         if (requests["request_id"] == FAILED_ARM_REQUEST_ID).any():
             continue

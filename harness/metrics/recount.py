@@ -43,8 +43,12 @@ class Recount:
         """Counters that disagree with the rounds."""
         ours = {_DRAFTS: self.num_drafts, _DRAFT_TOKENS: sum(self.drafted), _ACCEPTED: sum(self.accepted)}
         ours |= {f"{_AT_POSITION}{n}": count for n, count in enumerate(self.accepted)}
-        told = {name: value for name, value in self.counters.items() if name in ours}
-        return tuple(f"{name}: {told[name]:g}, by its rounds {ours[name]}" for name in told if told[name] != ours[name])
+        reported = {name: value for name, value in self.counters.items() if name in ours}
+        return tuple(
+            f"{name}: {reported[name]:g}, by its rounds {ours[name]}"
+            for name in reported
+            if reported[name] != ours[name]
+        )
 
     def lines(self) -> Iterator[str]:
         """For people."""

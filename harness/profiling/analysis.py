@@ -31,7 +31,7 @@ from .timeline import timeline
 from .trace_db import GRAPH, KINETO, NSYS, ProcessTrace, Trace, trace_kind
 from .waits import find_waits, sync_figures, syncs_per_round
 
-GOOD_SHARE, REFUSED_SHARE = 0.95, 0.5  # of the busy time, attributed to a phase
+GOOD_SHARE, REFUSED_SHARE = 0.95, 0.5  # share of the busy time attributed to a phase
 _REPORTS = (".nsys-rep", ".qdrep")
 
 

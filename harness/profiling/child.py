@@ -53,9 +53,9 @@ def run_job(job: Job) -> None:
         ).write(job.folder)
 
 
-def _device(hardware: str | None, asked: str) -> str:
+def _device(hardware: str | None, requested: str) -> str:
     """cuda or cpu, as the engine reports it; it may use another torch than this process."""
-    return pick_device(asked).type if hardware is None else "cpu" if hardware.startswith("cpu") else "cuda"
+    return pick_device(requested).type if hardware is None else "cpu" if hardware.startswith("cpu") else "cuda"
 
 
 def _tracer(job: Job) -> Tracer:

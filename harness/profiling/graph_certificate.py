@@ -21,7 +21,7 @@ CLAIMED = ("verify", "drafter", "first", "later")  # on a command line, of anoth
 _MODES = ("full", "piecewise")
 _PHASES = {"target": ("advance", "verify", "accept", "compact"), "verify": ("verify",)}  # every other part drafts
 _WHOLE = ("full", "one")
-_NUM_NAMES = 3  # of kernels, in a reason
+_NUM_NAMES = 3  # names of kernels in a reason
 
 
 def parse_claims(texts: Sequence[str]) -> dict[str, str]:

@@ -43,8 +43,8 @@ def export_report(report: Path, directory: Path) -> Path:
     target = directory / f"{report.stem}.sqlite"
     done = subprocess.run([nsys, *command, "-o", str(target), str(report)], capture_output=True, text=True)
     if done.returncode or not target.exists():
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing")[-800:]
-        raise ValueError(f"trace: nsys could not export {report.name} (exit code {done.returncode}): {said}")
+        message = (done.stderr.strip() or done.stdout.strip() or "it said nothing")[-800:]
+        raise ValueError(f"trace: nsys could not export {report.name} (exit code {done.returncode}): {message}")
     return target
 
 

@@ -57,7 +57,7 @@ class PhaseFigures:
 
     phase: str
     draft_step: int | None
-    host_ns: float | None  # length of its ranges; None where it lies inside a graph with other phases
+    host_ns: float | None  # length of its ranges; None if it is inside a graph with other phases
     gpu_busy_ns: float  # union of its operations' intervals
     gpu_span_ns: float  # last end - first start
     busy_share: float  # of the busy time of all rounds
@@ -158,7 +158,7 @@ class Quality:
     figures are left out)."""
 
     verdict: str
-    attributed_share: float  # of the busy time of operations, those with a phase
+    attributed_share: float  # share of the operations' busy time that has a phase
     num_ops: int
     num_ops_without_launch: int
     num_ops_without_round: int
@@ -197,7 +197,7 @@ class RoundFigures:
     """Figures of the analysed rounds, one entry per round: `launches` (eager) and graph launches; `syncs` and `wait_ns`
     without late waits, which are in `late_wait_ns`."""
 
-    round_ns: tuple[float, ...]  # of those that another one follows
+    round_ns: tuple[float, ...]  # of the rounds that another one follows
     gpu_busy_ns: tuple[float, ...]
     launches: tuple[float, ...]
     graph_launches: tuple[float, ...]

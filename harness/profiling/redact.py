@@ -1,9 +1,9 @@
 """Copies of traces without private data about the machine and its user.
 
-An nsys export holds the whole environment of the profiled process (also as one string among those that name kernels),
-its output, the machine's other processes and threads, and names of hosts and users; a Kineto trace may hold host names
-and paths. What the copy keeps: events with the strings that they name, versions, the GPU's name, and the command line,
-with values of options that look secret masked.
+An nsys export has the whole environment of the profiled process (also as one string among the kernel names), its
+output, the machine's other processes and threads, and names of hosts and users; a Kineto trace may have host names and
+paths. The copy keeps: events with the strings that they refer to, versions, the GPU's name, and the command line, with
+values of options that look secret masked.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _copy_nsys(path: Path, target: Path) -> None:
             original.execute("VACUUM INTO ?", (str(target),))
         with closing(sqlite3.connect(target)) as copy:
             copy.execute("PRAGMA secure_delete = ON")
-            copy.execute("PRAGMA journal_mode = MEMORY")  # no file beside the copy
+            copy.execute("PRAGMA journal_mode = MEMORY")  # no file next to the copy
             _clean(copy)
             copy.commit()
             copy.execute("VACUUM")  # rebuilds the file: freed pages would keep the text

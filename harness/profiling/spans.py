@@ -32,12 +32,9 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One step of the engine. `t1`: end of its range; `end`: start of the next step, or for the last step
-    the end of the host's work after it.
-
-    `kind`: decode or mixed (a step with prompt rows). `is_whole`: False if the trace may have cut it off, as the last
-    step where a step ends only when the next begins.
-    """
+    """One step of the engine. `t1`: end of its range; `end`: start of the next step, or for the last step the end of
+    the host's work after it. `kind`: decode or mixed (a step with prompt rows). `is_whole`: False if the trace may have
+    cut it off, as for the last step if a step ends only when the next begins."""
 
     index: int  # in time order
     number: int  # as its name says, else `index`
@@ -46,8 +43,8 @@ class Step:
     t1: int
     end: int
     is_whole: bool
-    batch_size: int | None  # requests, as the name of a range in it tells
-    call_end: int | None = None  # of the call that makes all its forward passes, where specbench set the range
+    batch_size: int | None  # requests, from the name of a range in it
+    call_end: int | None = None  # of the call that makes all its forward passes, if specbench set the range
 
     @property
     def length_ns(self) -> int:
@@ -83,7 +80,7 @@ def steps_of(spans: Sequence[Span], file: str) -> list[Step]:
     prompts = [s.t0 for s in spans if s.rule.phase in ("prefill", "mixed")]
     edges = np.searchsorted(prompts, [*starts, last_end + 1])
     inside = edges[1:] > edges[:-1]
-    told = [(s.t0, int(match[match.lastindex or 0])) for s in spans if (match := _BATCH_SIZE.search(s.name))]
+    sizes = [(s.t0, int(match[match.lastindex or 0])) for s in spans if (match := _BATCH_SIZE.search(s.name))]
     return [
         Step(
             index=index,
@@ -93,17 +90,17 @@ def steps_of(spans: Sequence[Span], file: str) -> list[Step]:
             t1=end if _is_open(mark) else mark.t1,
             end=end,
             is_whole=index + 1 < len(marks) or not _is_open(mark),
-            batch_size=_first_in(told, mark.t0, end),
+            batch_size=_first_in(sizes, mark.t0, end),
             call_end=mark.t1 if mark.name.startswith(_OWN_STEP) else None,
         )
         for index, (mark, end, has_prompts) in enumerate(zip(marks, [*starts[1:], last_end], inside, strict=True))
     ]
 
 
-def _first_in(told: Sequence[tuple[int, int]], t0: int, t1: int) -> int | None:
-    """The first value at or after t0 and before t1; `told`: times and values, in time order."""
-    first = bisect_left(told, (t0, 0))
-    return told[first][1] if first < len(told) and told[first][0] < t1 else None
+def _first_in(values: Sequence[tuple[int, int]], t0: int, t1: int) -> int | None:
+    """The first value at or after t0 and before t1; `values`: times and values, in time order."""
+    first = bisect_left(values, (t0, 0))
+    return values[first][1] if first < len(values) and values[first][0] < t1 else None
 
 
 def _is_open(mark: Span) -> bool:

@@ -1,7 +1,7 @@
-"""One forward pass for the roofline: the number of weights that it multiplies by, and the bytes of a cached token.
+"""One forward pass for the roofline: the number of weights that it multiplies by, and the bytes per cached token.
 
-Everything follows from a model's configuration; embeddings are looked up, not multiplied, and are left out, as are
-norms and biases (thousands of numbers beside millions). Kernels are counted as in models/llama.py and the heads.
+Everything follows from a model's configuration. Embeddings are looked up, not multiplied, and are left out, like norms
+and biases (thousands of numbers next to millions). Kernels are counted as in models/llama.py and the heads.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Order = NDArray[np.int64]
 
 LEVEL = 0.95
 _SEED = 20_078  # fixed: the same raw tables always give the same report
-Side = Literal["below", "between", "beyond"]  # of a crossing, seen from the measured loads
+Side = Literal["below", "between", "beyond"]  # position of a crossing relative to the measured loads
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -120,10 +120,10 @@ def log_tpot(pairs: PairedBlocks, blocks_RB: Array, prompts_RP: Array) -> Array:
 def log_tps(pairs: PairedBlocks, blocks_RB: Array, order_RN: Order | None = None) -> Array:
     """ln of the ratio of throughputs [R]: the mean over blocks of ln(arm TPS / baseline TPS) within a block.
 
-    A block's window cannot be resampled. What it would have been with other prompts is replayed: requests in the order
-    of the resample, each for its measured time in service in the first of `load` places that is free. So the end of the
-    window counts as well, in which places stand empty: without it, at 2 to 8 prompts a place, 95% intervals held the
-    truth in 48 to 81 of 100 simulated experiments, and replayed in 88 to 92. Of the replay only its spread is taken.
+    A block's window cannot be resampled, so it is replayed with other prompts: requests in the order of the resample,
+    each with its measured service time in the first free of `load` slots. This includes the end of the window, when
+    slots are empty. Without it, at 2 to 8 prompts per slot, 95% intervals contained the truth in 48 to 81 of 100
+    simulated experiments; with the replay, in 88 to 92. Only the spread of the replay is used.
     """
     known_B = np.isfinite(pairs.log_tps_B)
     weight_RB = blocks_RB * known_B
@@ -173,7 +173,7 @@ def crossings(log_RL: Array, loads: Sequence[int]) -> Array:
     left_R = np.maximum(right_R - 1, 0)
     rows = np.arange(len(log_RL))
     y0, y1 = speedup_RL[rows, left_R], speedup_RL[rows, right_R]
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # of curves that do not cross, not taken
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # for curves that do not cross; not used
         share_R = (y0 - 1) / (y0 - y1)
         between_R = 2 ** (log2_L[left_R] + share_R * (log2_L[right_R] - log2_L[left_R]))
     return np.where(first_R == 0, 0.0, np.where(first_R == num_loads, np.inf, between_R))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy  # its stats take half a second, and are imported where they are first used
+import scipy  # its stats take half a second, and are imported at first use
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95

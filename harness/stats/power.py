@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 
-import scipy  # its stats take half a second, and are imported where they are first used
+import scipy  # its stats take half a second, and are imported at first use
 
 ALPHA = 0.05
 POWER = 0.8

@@ -24,7 +24,7 @@ class Spread:
 
     @property
     def half_range_fraction(self) -> float:
-        """Half of max - min as a fraction of the median: 0.02 reads `+-2 %`; nan where the median is 0."""
+        """Half of max - min as a fraction of the median: 0.02 reads `+-2 %`; nan if the median is 0."""
         return (self.max - self.min) / 2 / abs(self.median) if self.median else float("nan")
 
 

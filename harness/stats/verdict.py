@@ -1,9 +1,9 @@
 """From paired figures to a verdict: improved, regressed, equivalent, or inconclusive and how many more pairs it takes.
 
-improved, regressed   the difference counts (Holm over the gated metrics) and is at least the smallest that matters
-equivalent            the whole interval lies closer to no difference than that
+improved, regressed   the difference is significant (Holm over the gated metrics) and at least the smallest that matters
+equivalent            the whole interval is closer to no difference than that
 inconclusive          anything else; this never means "no change"
-exploratory           fewer than MIN_PAIRS pairs, or pairs whose spread is not that of a comparison: not testable
+exploratory           not testable: fewer than MIN_PAIRS pairs, or pairs whose spread is not that of a comparison
 no data               the metric has no figure, or only one
 """
 
@@ -78,11 +78,13 @@ class Comparison:
     """One metric of B against A. Changes are fractions of A (-0.02: 2 % less).
 
     a, b: geometric means over the pairs, so that b / a - 1 is `change`. low, high: its 95 % interval. least_effect: the
-    minimum detectable effect, the smallest true change that so many such pairs find in 80 % of all experiments. p:
+    minimum detectable effect, the smallest true change that this number of pairs detects in 80 % of all experiments. p:
     paired t; p_holm: the same among the gated metrics; p_signed_rank: exact, as a check. cv: coefficient of variation
-    of one side within a pair. more_pairs: how many more pairs an inconclusive verdict needs, None where no reasonable
-    number is enough. Where all pairs share a source of noise (`Shared`), the interval, p and least_effect include it.
-    p_signed_rank and more_pairs are None then: the one cannot include it, and more pairs do not average it out.
+    of one side within a pair. more_pairs: how many more pairs an inconclusive verdict needs; None if no reasonable
+    number is enough.
+
+    If all pairs share a source of noise (`Shared`), the interval, p and least_effect include it. p_signed_rank and
+    more_pairs are then None: the former cannot include it, and more pairs do not average it out.
     """
 
     metric: Metric

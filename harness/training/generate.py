@@ -22,7 +22,7 @@ from .conversations import Conversation
 from .dialogue import Dialogue, ResponseSequence, Sample, samples
 from .shards import finished_samples, write_shard
 
-_REFILL_SHARE = 0.2  # of the slots must be free before new prompts come in
+_REFILL_SHARE = 0.2  # share of the slots that must be free before new prompts come in
 _ROWS_PER_SHARD = 8192
 _LOG_ROWS_KEPT = 1 << 16
 

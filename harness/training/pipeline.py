@@ -37,7 +37,7 @@ from .shards import Sequences, read_sequences, shard_paths
 from .trainer import LogRow, Trainer
 
 _HEAD_SIZES = ("hidden_size", "intermediate_size", "num_q_heads", "num_kv_heads", "head_dim", "rms_norm_eps")
-_EXPORT_S = 15.0  # of a budget, reserved for loading, export and the last checkpoint
+_EXPORT_S = 15.0  # part of a budget reserved for loading, export and the last checkpoint
 
 
 class TrainingProgress(Protocol):

@@ -1,8 +1,8 @@
 """Cross-entropy between the target's distribution and the head's, fused with the head's last product.
 
-The gradient of a soft cross-entropy follows from the logits alone: softmax minus target. So the forward pass computes
-it chunk by chunk and keeps gradients of the inputs, never the logits (as Liger-Kernel's fused linear
-cross-entropy does, arXiv 2410.10989).
+The gradient of a soft cross-entropy depends only on the logits: softmax minus target. The forward pass therefore
+computes it chunk by chunk and keeps gradients of the inputs, never the logits (as in Liger-Kernel's fused linear
+cross-entropy, arXiv 2410.10989).
 
 Legend: R rows with a loss, H hidden, V draft vocabulary, Q rows of the targets.
 """

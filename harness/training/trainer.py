@@ -26,7 +26,7 @@ from .frozen_target import FrozenTarget
 from .head_module import HeadModule, Unroller, compiled_rows, norm_rows
 from .soft_loss import row_grads, soft_loss
 
-_FLOOR = 0.01  # of the peak learning rate, at the end
+_FLOOR = 0.01  # final share of the peak learning rate
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ WIDTH_PX, HEIGHT_PX = 1200, 630
 MARGIN_PX = 48  # at the left and at the right
 _DPI, _SMALLEST = 100, 8.0
 _LAST_PX, _LINE_PX, _GAP_PX = HEIGHT_PX - 16, 15, 8  # below the chart
-_VALUE_SHARE = 0.6  # of the width of a fact that has a note
+_VALUE_SHARE = 0.6  # share of the width of a fact that has a note
 _SIZES = {"big": 40.0, "answer": 21.0, "value": 21.0, "note": 11.5, "small": 11.5}  # points
 _TRIALS = 4
 _CUT = " ..."
@@ -64,7 +64,7 @@ def write_card(card: Card, path: Path) -> None:
 
 
 def card_figure(card: Card) -> Figure:
-    """The figure, whose texts all lie inside."""
+    """The figure, with all texts inside it."""
     drawn = Figure(figsize=(WIDTH_PX / _DPI, HEIGHT_PX / _DPI), dpi=_DPI)
     FigureCanvasAgg(drawn)  # measures texts
     ink, quiet = palette()["text"], palette()["quiet"]

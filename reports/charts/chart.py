@@ -1,18 +1,18 @@
 """A chart before it is drawn: a frame of values, two axes, and how to show them.
 
 The same object becomes a Vega-Lite specification (`vega.py`), a matplotlib figure (`pictures.py`) and the data table
-below the chart, so the three cannot differ. Columns of the frames, in the order in which they are listed:
+below the chart, so the three cannot differ. Columns of the frames, in the order of the table:
 
     series       distinguished by colour, shape and dash
     x, y         the values, in the units of the axes
-    low, high    ends of an interval about the value; nan where there is none
-    least        the smallest effect that would have been detected (MDE)
+    low, high    ends of an interval about the value; nan if there is none
+    least        the minimum detectable effect (MDE)
     dashed       whether the value belongs to the dashed line of its series
     part         a piece of a stacked bar
-    facet, pair  which small chart, and which points a line joins there; a series in one alone is named above it
+    facet, pair  which small chart, and which points a line joins there; a lone series is named above its chart
 
-Further columns are written beside the values, or are for the data table and tooltips only; these leave out a name that
-begins with an underscore.
+Further columns are written next to the values, or are only for the data table and tooltips, which leave out columns
+that start with an underscore.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 NUM_COLOURS, NUM_DRAFT_SHADES = 8, 4
 _MOST_LINES = 3  # in one chart
-_LEAST_SEEN = 0.003  # of the longest bar: two of 700 pixels
+_LEAST_SEEN = 0.003  # share of the longest bar: two of 700 pixels
 _MARKS = re.compile(rf"( \((?:{'|'.join(MARKS)})\))+$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Style:
-    """`colour`: its name in the style sheet (`--s0`), lighter in dark mode; `shape`, `dash`: colour is never alone."""
+    """`colour`: its name in the style sheet (`--s0`), lighter in dark mode; `shape`, `dash`: so that colour is never
+    the only difference."""
 
     colour: str
     shape: str = SHAPES[0]
@@ -54,9 +55,9 @@ class Styles:
     def of(self, names: Iterable[str]) -> dict[str, Style]:
         """Names that differ only in marks of their measurement belong to one strategy and share a style, unless one
         chart has both."""
-        asked = list(dict.fromkeys(names))
-        plain = Counter(_MARKS.sub("", name) for name in asked)
-        return {name: self._one(own if plain[own := _MARKS.sub("", name)] == 1 else name) for name in asked}
+        unique = list(dict.fromkeys(names))
+        plain = Counter(_MARKS.sub("", name) for name in unique)
+        return {name: self._one(own if plain[own := _MARKS.sub("", name)] == 1 else name) for name in unique}
 
     def _one(self, name: str) -> Style:
         i, turn = len(self.known) % NUM_COLOURS, len(self.known) // NUM_COLOURS
@@ -75,9 +76,9 @@ def phase_styles(parts: Iterable[str]) -> dict[str, Style]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
-    """`scale`: number; whole (counts from 1); log2; ordinal; names, one to a row. `unit`: a share of 1 and a change are
-    shown as percentages, a factor as 1.5x. `range`: both ends, where they are fixed. `spans`: all small charts at
-    once, or each by itself, from 0."""
+    """`scale`: number; whole (counts from 1); log2; ordinal; names, one per row. `unit`: shares of 1 and changes are
+    shown as percentages, factors as 1.5x. `range`: both ends, if fixed. `spans`: all small charts together, or each
+    separately, from 0."""
 
     title: str
     scale: Literal["number", "whole", "log2", "ordinal", "names"] = "number"
@@ -92,12 +93,12 @@ CHANGES = ["y", "x", "low", "high", "least", "verdict"]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Chart:
-    """Values as `marks`, intervals and ticks where the frame has them, and what lies behind and beside them.
+    """Values as `marks`, intervals and ticks if the frame has them, and decorations behind and beside them.
 
-    name: of its files, unique on its page: letters, digits, hyphens. styles: of the names in `series` or `part`, in the
-    order of the legend; without them everything is drawn in ink. marks: lines with a symbol at each point; steps, where
-    a value holds until the next; bars, upright and side by side, or lying and stacked beside names; points. rule: a
-    line across the chart at this value, upright where the rows have names. margin: a grey band about 0. events:
+    name: of its files, unique on its page: letters, digits, hyphens. styles: for the names in `series` or `part`, in
+    the order of the legend; without them everything is drawn in ink. marks: lines with a symbol at each point; steps,
+    where a value holds until the next; bars, upright and side by side, or horizontal and stacked next to names; points.
+    rule: a line across the chart at this value, upright if the rows have names. margin: a grey band about 0. events:
     dashed upright lines, (x, text). words: the column written above each value, or to the right of the end in the
     column `words_beside`. along: the column that lines follow.
     """
@@ -123,7 +124,7 @@ class Chart:
         return list(dict.fromkeys(self.frame["y"])) if self.y.scale == "names" else []
 
     @property
-    def told(self) -> list[str]:
+    def data_columns(self) -> list[str]:
         """The columns of tables and tooltips, without any that repeats a name."""
         twice = {"part", "facet"} if self.names_itself else set()
         return [str(name) for name in self.frame if not str(name).startswith("_") and name not in twice]

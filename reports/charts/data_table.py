@@ -22,7 +22,7 @@ _HEADERS = {
 
 def data_table(chart: Chart) -> Table:
     """All rows of the frame; changes as signed percentages, other figures with up to four digits."""
-    columns = chart.told
+    columns = chart.data_columns
     headers = {**_HEADERS, "x": chart.x.title, "y": chart.y.title}
     rows = chart.frame[columns].itertuples(index=False)
     return Table(

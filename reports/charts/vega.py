@@ -22,8 +22,8 @@ _INK, _QUIET, _LINE = "var(--text)", "var(--quiet)", "var(--line)"
 _HEIGHT_PX, _ROW_PX = 280, 42
 _CHARACTER_PX, _STROKE_PX, _FAINT = 7, 2, 0.6
 _CROWDED = 30  # points per line, above which they are drawn smaller
-_TICK_PX = 22  # half of the longest label of a tick, which may stand at the very end
-_LABEL_PX = 260  # for names beside horizontal bars; longer ones are cut here and whole in the table
+_TICK_PX = 22  # half of the longest tick label, which may be at the very end
+_LABEL_PX = 260  # for names next to horizontal bars; longer ones are cut here and complete in the table
 # For axis labels only: a format set on the axis would also round the values in the marks' accessible names.
 _FORMATS = {"number": ",.6~r", "share": ".0%", "change": "+.1~%", "factor": ",.4~r"}
 _AS_TABLES = "abs({0}) < 1000 ? format({0}, '.4~r') : format({0}, ',.0f')"  # as `number` writes it
@@ -222,7 +222,7 @@ def _scale(chart: Chart, what: str) -> alt.Scale:
 def _spoken(chart: Chart) -> list[alt.Tooltip]:
     """The values that a mark shows, in the order of the frame's columns."""
     titles = {"x": chart.x.title, "y": chart.y.title, "facet": "metric"}
-    names = [name for name in chart.told if name != "dashed"]
+    names = [name for name in chart.data_columns if name != "dashed"]
     return [alt.Tooltip(name, type=_kind(chart, name), title=titles.get(name, name)) for name in names]
 
 

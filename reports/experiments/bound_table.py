@@ -37,13 +37,15 @@ def bound_answer(bound: Bound) -> str:
     """The gap between the fastest arm and perfect drafts, and how much of it each choice would close."""
     best, perfect = _best(bound), bound.row("perfect")
     assert perfect is not None  # every drafter has one
-    said = f"{_load(bound)}{_name(best)} is the fastest arm, {_ratio(best)} {bound.baseline} in TPOT; perfect drafts "
-    said += f"would give {_ratio(perfect)} ({perfect.name.partition(', perfect')[0]} at K={perfect.drafts})."
+    sentence = (
+        f"{_load(bound)}{_name(best)} is the fastest arm, {_ratio(best)} {bound.baseline} in TPOT; perfect drafts "
+    )
+    sentence += f"would give {_ratio(perfect)} ({perfect.name.partition(', perfect')[0]} at K={perfect.drafts})."
     if perfect.tpot_ms >= best.tpot_ms:
-        return f"{said} At these round costs there is nothing to gain."
+        return f"{sentence} At these round costs there is nothing to gain."
     found = {text: row for what, text in _CHOICES.items() if (row := bound.row(what))}
     closed = [f"{_closed(row, best, perfect)} by {text} ({_ratio(row)})" for text, row in found.items()]
-    return f"{said} Share of that gap in time per token that could be closed: {', '.join(closed)}."
+    return f"{sentence} Share of that gap in time per token that could be closed: {', '.join(closed)}."
 
 
 def load_table(bounds: Sequence[Bound]) -> Table:

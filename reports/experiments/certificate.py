@@ -28,18 +28,18 @@ def certificate_worst(certificate: Mapping[str, Any]) -> tuple[str, ...]:
     """`Worst regret: 0.0010 logits (eagle:k=4, temperature 0; tolerance 0.0123).`, then how many outputs differ from
     the baseline's, and the widest gap. Sentences without data are left out."""
     judged = [row for row in certificate["certificates"] if not row.get("error")]
-    said = []
+    sentences = []
     if known := [row for row in judged if row["worst_regret"] is not None]:
         worst = max(known, key=lambda row: row["worst_regret"])
         where = f"{worst['arm']}, temperature {worst['temperature']:g}; tolerance {number(worst['tolerance'])}"
-        said.append(f"Worst regret: {number(worst['worst_regret'])} logits ({where}).")
+        sentences.append(f"Worst regret: {number(worst['worst_regret'])} logits ({where}).")
     if judged:
         num_prompts = sum(row["num_prompts"] for row in judged)
         num_apart = num_prompts - sum(row["num_exact"] for row in judged)
         gap = max((d["gap"] for row in judged for d in row["divergences"]), default=None)
         widest = f"; at their first differing tokens the gap is at most {number(gap)} logits" if gap is not None else ""
-        said.append(f"{num_apart} of {num_prompts} outputs differ from no-spec's{widest}.")
-    return tuple(said)
+        sentences.append(f"{num_apart} of {num_prompts} outputs differ from no-spec's{widest}.")
+    return tuple(sentences)
 
 
 def certificate_table(certificate: Mapping[str, Any]) -> Table:
@@ -57,8 +57,8 @@ def certificate_table(certificate: Mapping[str, Any]) -> Table:
         *_other_engines(certificate["certificates"]),
     ]
     rows = certificate["certificates"]
-    told = {name: cell for name, cell in _COLUMNS.items() if any(cell(row) != NOTHING for row in rows)}
-    return table_of("Losslessness against no-spec", told, rows, (*unfinished, *notes))
+    shown = {name: cell for name, cell in _COLUMNS.items() if any(cell(row) != NOTHING for row in rows)}
+    return table_of("Losslessness against no-spec", shown, rows, (*unfinished, *notes))
 
 
 def certificate_brief(certificate: Mapping[str, Any], width: int | None = None) -> Table:

@@ -30,10 +30,10 @@ def compare_answer(compared: ComparedRuns) -> str:
     for row in rows:
         found = _tpot(row)
         by_verdict.setdefault(found.verdict if found else NOTHING, []).append(row)
-    said = [_in_arms(word, by_verdict.pop(word, ())) for word in (IMPROVED, REGRESSED, EQUIVALENT)]
+    parts = [_in_arms(word, by_verdict.pop(word, ())) for word in (IMPROVED, REGRESSED, EQUIVALENT)]
     num_open = sum(map(len, by_verdict.values()))
-    said += [f"no verdict in {num_open}"] if num_open else []
-    return f"{unlike}TPOT of {len(rows)} arms: {'; '.join(filter(None, said))}."
+    parts += [f"no verdict in {num_open}"] if num_open else []
+    return f"{unlike}TPOT of {len(rows)} arms: {'; '.join(filter(None, parts))}."
 
 
 def compare_brief(compared: ComparedRuns, width: int | None = None) -> Table:
@@ -58,8 +58,8 @@ def _in_arms(word: str, rows: Sequence[Row]) -> str:
         return ""
     most = max(rows, key=_size)
     name = most.arm if len({row.run for row in rows}) == 1 else f"{most.run}: {most.arm}"
-    told = f" ({'most in ' if len(rows) > 1 else ''}{name}, {change_cell(_tpot(most))})"
-    return f"{word} in {len(rows)}{told if word != EQUIVALENT else ''}"
+    detail = f" ({'most in ' if len(rows) > 1 else ''}{name}, {change_cell(_tpot(most))})"
+    return f"{word} in {len(rows)}{detail if word != EQUIVALENT else ''}"
 
 
 def _size(row: Row) -> float:

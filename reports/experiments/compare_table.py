@@ -55,14 +55,14 @@ def without_run(table: Table) -> Table:
 
 def _arm_notes(compared: ComparedRuns) -> list[str]:
     """What is compared with what, and the marks of the arms; arms of a run that share a mark are in one line."""
-    said: dict[tuple[str, str], list[str]] = {}
+    arms_by_text: dict[tuple[str, str], list[str]] = {}
     for row in compared.rows:
         against = (
             f"against {counterpart_of(row)}" if row.baseline else "the baseline" if row.is_baseline else NO_COUNTERPART
         )
         for text in (against, *row.marks):
-            said.setdefault((row.run, text), []).append(row.arm)
-    return [f"{run}: {', '.join(arms)}: {text}" for (run, text), arms in said.items()]
+            arms_by_text.setdefault((row.run, text), []).append(row.arm)
+    return [f"{run}: {', '.join(arms)}: {text}" for (run, text), arms in arms_by_text.items()]
 
 
 def counterpart_of(row: Row) -> str:

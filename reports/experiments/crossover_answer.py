@@ -14,12 +14,12 @@ def crossover_answer(record: Crossover, names: Mapping[str, str]) -> str:
     """`Fastest in TPOT: eagle:k=4 1.54x [1.41, 1.66] at concurrency 1, no-spec at 64. Break-even concurrency of
     eagle:k=4: 22.6 [18 to 31].`"""
     found = {load: _fastest(record, load, names) for load in record.loads}
-    told = {load: (name, factor) for load, (name, factor) in found.items() if name}
-    if not told:
+    fastest = {load: (name, factor) for load, (name, factor) in found.items() if name}
+    if not fastest:
         return "No arm can be compared with no-spec at any load."
-    left_out = f", and at {len(told) - _MAX_LOADS} more loads" if len(told) > _MAX_LOADS else ""
-    parts = _parts(dict(list(told.items())[:_MAX_LOADS]))
-    winners = {label for load in told for label in [_winner(record, load)] if label}
+    left_out = f", and at {len(fastest) - _MAX_LOADS} more loads" if len(fastest) > _MAX_LOADS else ""
+    parts = _parts(dict(list(fastest.items())[:_MAX_LOADS]))
+    winners = {label for load in fastest for label in [_winner(record, load)] if label}
     ends = [
         f"{names[arm.label]}: {crossing_text(crossing)}" + _interval(interval_text(crossing))
         for arm in record.arms
@@ -30,11 +30,11 @@ def crossover_answer(record: Crossover, names: Mapping[str, str]) -> str:
     )
 
 
-def _parts(told: Mapping[int, tuple[str, str]]) -> list[str]:
+def _parts(fastest: Mapping[int, tuple[str, str]]) -> list[str]:
     """`eagle:k=4 1.54x at concurrency 1, 1.20x at 4`: a name once, as long as it stays the fastest."""
     parts: list[str] = []
     last = ""
-    for load, (name, factor) in told.items():
+    for load, (name, factor) in fastest.items():
         if name == last and factor:
             parts[-1] += f", {factor} at {load}"
         else:

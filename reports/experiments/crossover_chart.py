@@ -16,8 +16,8 @@ _COLUMNS = ["series", "x", "y", "low", "high", "dashed", "note"]
 
 
 def crossover_frame(record: Crossover, figure: str = "tpot", names: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Columns: series, x (concurrency), y (speed-up) with its interval; facet: the arm, where there are many lines.
-    Names of ideals end in IDEAL."""
+    """Columns: series, x (concurrency), y (speed-up) with its interval; facet: the arm, if there are many lines. Names
+    of ideals end in IDEAL."""
     names = names or display_names(record)
     other = "tps" if figure == "tpot" else "tpot"
     rows: list[tuple[object, ...]] = []

@@ -97,9 +97,9 @@ def plan_table(
     """What a sweep would measure: a row per arm, a column per load."""
     rows = tuple((arm.label, *["refused" if arm.refused else f"{num_blocks} blocks"] * len(loads)) for arm in arms)
     refused = [f"{arm.label}: refused: {arm.refused}" for arm in arms if arm.refused]
-    said = (f"{num_prompts} prompts in each block; nothing was measured (--dry-run).", *notes, *refused)
+    all_notes = (f"{num_prompts} prompts in each block; nothing was measured (--dry-run).", *notes, *refused)
     title = f"{len(loads)} points, a run each"
-    return Table(title=title, headers=("strategy", *map(_load_header, loads)), rows=rows, notes=said)
+    return Table(title=title, headers=("strategy", *map(_load_header, loads)), rows=rows, notes=all_notes)
 
 
 def _figure_table(record: Crossover, figure: str, names: Mapping[str, str]) -> Table:

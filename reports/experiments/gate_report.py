@@ -25,7 +25,7 @@ from specbench.reports.markdown import escape_markdown, fenced, markdown_table
 
 GATE_SCHEMA = "specbench.gate/1"
 HEADERS = ("gate", "arm", "baseline", "this run", "change [95% CI]", "MDE", "verdict", "pairs", "limit", "why")
-MAX_CHARACTERS = 65_536  # of a comment on GitHub
+MAX_CHARACTERS = 65_536  # limit of a comment on GitHub
 _SHORT = HEADERS[:8]
 _ORDER = (FAILED, NOT_COMPARABLE, NO_DATA, INCONCLUSIVE, PASSED, SKIPPED)
 _WORDS = {
@@ -133,8 +133,8 @@ def _table(results: Sequence[GateResult]) -> str:
 
 
 def _why(results: Sequence[GateResult]) -> list[str]:
-    said = [r for r in results if r.reason]
-    return [f"* {escape_markdown(f'{r.name}, {r.arm}: {r.reason} (limit: {r.limit})')}" for r in said]
+    explained = [r for r in results if r.reason]
+    return [f"* {escape_markdown(f'{r.name}, {r.arm}: {r.reason} (limit: {r.limit})')}" for r in explained]
 
 
 def _notes(report: GateReport) -> list[str]:

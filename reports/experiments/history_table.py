@@ -21,7 +21,7 @@ _NO_OPTIONS = "Commands without options: the run does not record them; add those
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class SegmentedSeries:
     """A series with its segments, and the events at each of its commits."""
 
     series: Series
@@ -47,9 +47,9 @@ class Told:
         return found
 
 
-def overview_tables(told: Sequence[Told]) -> tuple[Table, ...]:
+def overview_tables(histories: Sequence[SegmentedSeries]) -> tuple[Table, ...]:
     """A row for each series with its newest value; a table for each model and workload."""
-    columns: dict[str, Callable[[Told], str]] = {
+    columns: dict[str, Callable[[SegmentedSeries], str]] = {
         "arm": lambda t: t.series.arm,
         "metric": lambda t: t.series.metric,
         "newest": lambda t: number(t.series.commits[-1].value),
@@ -57,17 +57,17 @@ def overview_tables(told: Sequence[Told]) -> tuple[Table, ...]:
         "commits": lambda t: str(len(t.series.commits)),
         "last event": lambda t: next(reversed(t.events().values()), ""),
     }
-    by_case: dict[str, list[Told]] = {}
-    for one in told:
+    by_case: dict[str, list[SegmentedSeries]] = {}
+    for one in histories:
         by_case.setdefault(one.series.case, []).append(one)
     return tuple(table_of(cases[0].series.case_text, columns, cases) for cases in by_case.values())
 
 
-def series_table(told: Told, last: int) -> Table:
+def series_table(segmented: SegmentedSeries, last: int) -> Table:
     """The last `last` commits of one series."""
-    series, events = told.series, told.events()
+    series, events = segmented.series, segmented.events()
     rows = []
-    for segment in told.segments:
+    for segment in segmented.segments:
         for n in range(segment.start, segment.end):
             commit = series.commits[n]
             values = (number(commit.value), str(commit.num_runs), number(segment.median))

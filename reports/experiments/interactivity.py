@@ -23,8 +23,8 @@ Curve = Sequence[tuple[float, float]]
 
 
 def interactivity_frame(record: Crossover, names: Mapping[str, str]) -> pd.DataFrame:
-    """series, x: TPS per user, y: TPS of all, concurrency; a row an arm and load, medians over blocks. _near: the
-    concurrency where no point of the same one is written beside already."""
+    """series, x: TPS per user, y: TPS of all users, concurrency; a row per arm and load, medians over blocks. _near:
+    the concurrency, unless the same one is already written next to a nearby point."""
     rows = [
         (names[arm.label], 1e3 / cell.tpot_ms, cell.tps_median, cell.load)
         for arm in record.arms

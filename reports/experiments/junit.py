@@ -49,8 +49,8 @@ def _case(report: GateReport, result: GateResult) -> ElementTree.Element:
     for name, value in _properties(result).items():
         ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(value)})
     if tag := _tag(report, result):
-        said = _clean(f"{result.status}: {result.reason or result.limit}")
-        element = ElementTree.SubElement(case, tag, {"message": said})
+        message = _clean(f"{result.status}: {result.reason or result.limit}")
+        element = ElementTree.SubElement(case, tag, {"message": message})
         if tag != "skipped":
             element.set("type", result.kind)
             element.text = _clean(_text(result))

@@ -30,12 +30,12 @@ def write_sweep_reports(folder: Path, record: Crossover) -> list[Path]:
 def markdown_sweep(record: Crossover, pictures: list[str]) -> str:
     """The tables as GitHub Markdown; `pictures`: paths relative to the directory of the text."""
     head = f"# {escape_markdown(record.sweep_id)}"
-    said = escape_markdown(crossover_answer(record, display_names(record)))
+    answer = escape_markdown(crossover_answer(record, display_names(record)))
     facts = [f"* {name}: {escape_markdown(value)}" for name, value in _facts(record)]
     found = [*crossover_tables(record), *roofline_tables(record, display_names(record))]
     tables = [markdown_result(table) for table in found]
     shown = [f"![{path.rsplit('/', 1)[-1].removesuffix('.png')}]({path})" for path in pictures]
-    return "\n\n".join([head, said, "\n".join(facts), *tables, *shown]) + "\n"
+    return "\n\n".join([head, answer, "\n".join(facts), *tables, *shown]) + "\n"
 
 
 def _facts(record: Crossover) -> list[tuple[str, str]]:

@@ -20,8 +20,8 @@ from specbench.reports.cells import (
 )
 from specbench.reports.document import Table, table_of
 
-NO_VERDICT = (INVALID, UNFINISHED)  # of a whole experiment: then no metric has one either
-RANDOM_WEIGHTS = "synthetic weights"  # how the note of an arm begins that says so
+NO_VERDICT = (INVALID, UNFINISHED)  # verdicts of a whole experiment under which no metric has a verdict
+RANDOM_WEIGHTS = "synthetic weights"  # how the arm's note about it begins
 _MARKS = {EQUIVALENT: "~ ", INCONCLUSIVE: "? "}
 _MAX_REASONS = 5
 

@@ -14,7 +14,7 @@ LATE_WAIT = "late wait of the host a round"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delta:
-    """One figure on both sides; None where a side does not have it. `interval`: of the change, over the rounds."""
+    """One figure on both sides; None if a side does not have it. `interval`: of the change, over the rounds."""
 
     name: str
     unit: str

@@ -1,4 +1,4 @@
-"""One-line findings beside the tables of a profile: drafter passes and graphs, verify to draft, verdict, evidence."""
+"""One-line findings next to the tables of a profile: drafter passes and graphs, verify to draft, verdict, evidence."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def drafter_passes(profile: Profile) -> list[str]:
         return []
     calls = ", ".join(dict.fromkeys(count(p.attention) for p in passes))
     what = "operators" if profile.is_host_only else "kernels"
-    asked = _asked(profile)
-    beside = f", K = {asked}" if asked else ""
+    num_drafts = _num_drafts(profile)
+    beside = f", K = {num_drafts}" if num_drafts else ""
     return [f"Drafter: {len(passes)} passes with ranges of their own{beside}; attention {what} in each: {calls}."]
 
 
@@ -42,7 +42,7 @@ def _passes(profile: Profile) -> list[PhaseFigures | HostPhase]:
     return [p for p in rows if p.phase == "draft" and p.draft_step is not None and p.ranges]
 
 
-def _asked(profile: Profile) -> int | None:
+def _num_drafts(profile: Profile) -> int | None:
     """The number of passes that a chain of the engine must have; None if unknown."""
     subject = profile.subject
     is_chain = subject is not None and subject.config.get("engine") == "vllm" and subject.strategy == "eagle"
@@ -51,16 +51,16 @@ def _asked(profile: Profile) -> int | None:
 
 def _wrong_passes(profile: Profile) -> list[str]:
     """What is inconsistent about the passes. If anything is, no conclusion about single passes is possible."""
-    passes, asked = _passes(profile), _asked(profile)
+    passes, num_drafts = _passes(profile), _num_drafts(profile)
     if not passes:
         return []
-    said = []
+    problems = []
     merged = any(p.attention and p.attention > 1.5 * (passes[0].attention or 0) for p in passes[1:])
-    if asked is not None and len(passes) != asked and not merged:
-        said.append(f"{len(passes)} passes have ranges, and K is {asked}")
-    said += [f"pass {p.draft_step} has {count(p.ranges)} ranges a round" for p in passes if p.ranges != 1]
-    said += [f"pass {p.draft_step} has no attention kernel" for p in passes if p.attention == 0]
-    return [f"The passes do not add up: {'; '.join(said)}."] if said else []
+    if num_drafts is not None and len(passes) != num_drafts and not merged:
+        problems.append(f"{len(passes)} passes have ranges, and K is {num_drafts}")
+    problems += [f"pass {p.draft_step} has {count(p.ranges)} ranges a round" for p in passes if p.ranges != 1]
+    problems += [f"pass {p.draft_step} has no attention kernel" for p in passes if p.attention == 0]
+    return [f"The passes do not add up: {'; '.join(problems)}."] if problems else []
 
 
 def drafter_graphs(profile: Profile) -> list[str]:

@@ -48,7 +48,7 @@ def with_stderr(score: Score) -> str:
 
 
 def verdict(pair: ItemPairs) -> str:
-    """`p=0.69 (5 won, 3 lost)`, or in words where there is nothing to test."""
+    """`p=0.69 (5 won, 3 lost)`, or words if there is nothing to test."""
     if pair.same_output == 1:
         return "same text"
     if pair.p is None or pair.won is None or pair.lost is None:

@@ -23,21 +23,21 @@ def answer(view: RunView) -> str:
     baseline, low, high = best.speedup.baseline, best.speedup.tpot_ratio_low, best.speedup.tpot_ratio_high
     how_much = f"{row_name(best)} is {ratio_text(best)}"
     if any(mark.startswith(IMPOSSIBLE) for mark in best.marks):
-        said = f"{how_much} as fast as {baseline} in TPOT, which is impossible: measure again on a quiet machine"
+        sentence = f"{how_much} as fast as {baseline} in TPOT, which is impossible: measure again on a quiet machine"
     elif low is None or high is None:
-        said = f"{how_much} as fast as {baseline} in TPOT, without an interval"
+        sentence = f"{how_much} as fast as {baseline} in TPOT, without an interval"
     elif low > 1:
-        said = f"{how_much} faster than {baseline} in TPOT"
+        sentence = f"{how_much} faster than {baseline} in TPOT"
     elif high < 1:
-        said = f"No arm is faster than {baseline} in TPOT: {how_much} as fast"
+        sentence = f"No arm is faster than {baseline} in TPOT: {how_much} as fast"
     else:
-        said = f"No arm is clearly faster than {baseline} in TPOT: {how_much} as fast"
+        sentence = f"No arm is clearly faster than {baseline} in TPOT: {how_much} as fast"
     close = [row_name(arm) for arm in others if low is not None and _high(arm) > low]
-    said += f"; {', '.join(close)} may be as fast" if close else ""
+    sentence += f"; {', '.join(close)} may be as fast" if close else ""
     untrue = [word for word in (NOT_PLAUSIBLE, CHANGED) if any(mark.startswith(word) for mark in best.marks)]
     is_forced = any(mark.startswith(FORCED) for mark in best.marks)
     outputs = NOT_JUDGED if is_forced and best.speedup.same_output_rate != 1 else f"outputs equal {_of(best)}"
-    return f"{'; '.join([said, outputs, *untrue])}."
+    return f"{'; '.join([sentence, outputs, *untrue])}."
 
 
 def fastest(view: RunView) -> ArmSummary | None:
@@ -91,8 +91,8 @@ def _high(arm: ArmSummary) -> float:
 def _alone(measured: list[ArmSummary]) -> str:
     """The answer without a measured baseline, or with nothing but a baseline."""
     arm = measured[0]
-    said = f"{row_name(arm)}: {number(arm.median('tps'))} TPS, TPOT {median_ms('tpot_ms.mean')(arm)} ms"
+    sentence = f"{row_name(arm)}: {number(arm.median('tps'))} TPS, TPOT {median_ms('tpot_ms.mean')(arm)} ms"
     if all(each.strategy != BASELINE for each in measured):
-        said = said if len(measured) == 1 else f"{len(measured)} arms were measured"
-        return f"{said}, {BASELINE} was not, so there is no speed-up."
-    return f"{said}; no other arm can be compared with it."
+        sentence = sentence if len(measured) == 1 else f"{len(measured)} arms were measured"
+        return f"{sentence}, {BASELINE} was not, so there is no speed-up."
+    return f"{sentence}; no other arm can be compared with it."

@@ -24,8 +24,8 @@ def brief_table(view: RunView, width: int | None = None) -> Table:
     informative first. The notes are marks, reasons for missing figures, and what was run."""
     first = {name: _FIRST[name] for name in list(_FIRST)[:2]}
     columns = {**first, **goodput_column(view), **_FIRST, **more_columns(view), **_LAST}
-    told = {name: cell for name, cell in columns.items() if any(cell(arm) != NOTHING for arm in view.arms)}
-    whole = table_of("", told, view.arms)
+    shown = {name: cell for name, cell in columns.items() if any(cell(arm) != NOTHING for arm in view.arms)}
+    whole = table_of("", shown, view.arms)
     table = whole if width is None else fitting(whole, width)
     marks = [f"{arm.label}: {'; '.join(arm.marks)}" for arm in view.arms if arm.marks]
     return replace(table, notes=(*marks, *reasons(view), *about(view)))

@@ -12,7 +12,7 @@ from specbench.reports.cells import row_name
 from specbench.reports.charts.chart import Axis, Chart, Styles, phase_styles
 
 GAP = "gap"
-_ROOM = 1.3  # of the longest bar: the text beside it needs some
+_ROOM = 1.3  # times the longest bar: space for the text next to it
 
 
 def run_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) -> tuple[Chart, ...]:

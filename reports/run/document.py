@@ -84,8 +84,8 @@ def _table(title: str, columns: Cells, arms: Sequence[ArmSummary], note: str) ->
 
 def _logprobs(arms: Sequence[ArmSummary]) -> Table:
     """The table of a run that has log-probabilities."""
-    told = [arm for arm in arms if arm.group("logprobs")]
-    return _table("Log-probabilities", _LOGPROBS, told, _LOGPROBS_NOTE)
+    scored = [arm for arm in arms if arm.group("logprobs")]
+    return _table("Log-probabilities", _LOGPROBS, scored, _LOGPROBS_NOTE)
 
 
 def _phases(arms: Sequence[ArmSummary]) -> Table:

@@ -1,7 +1,7 @@
-"""The table of a recipe: its columns, the source's claims beside the measurements, and why they differ.
+"""The table of a recipe: its columns, the source's claims next to the measurements, and why they differ.
 
-The record of such a run holds the recipe's report and its rows, each with the label of the arm that was measured for
-it. A row is compared with the nearest baseline row above it.
+The record of such a run has the recipe's report and its rows, each with the label of the arm that was measured for it.
+A row is compared with the nearest baseline row above it.
 """
 
 from __future__ import annotations

@@ -25,14 +25,14 @@ def roofline_tables(record: Crossover, names: Mapping[str, str]) -> list[Table]:
     if record.machine is None:
         return []
     tables: list[Table] = []
-    said: set[str] = set()
+    printed: set[str] = set()
     for load in record.loads:
         at = [cell.ideal for arm in record.arms for cell in arm.points if cell.load == load]
         arms = [replace(arm, label=names[arm.label]) for arm in at if arm]
         if arms:
             table = roofline_table(arms, record.machine, f"Against the roofline, concurrency {load}")
-            tables.append(replace(table, notes=tuple(note for note in table.notes if note not in said)))
-            said.update(table.notes)
+            tables.append(replace(table, notes=tuple(note for note in table.notes if note not in printed)))
+            printed.update(table.notes)
     return tables
 
 

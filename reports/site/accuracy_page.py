@@ -86,9 +86,9 @@ def was_measured_here(run: SiteRun) -> bool:
 def certificate_section(run: SiteRun, title: str) -> Section:
     """The answer, then the table, then how it was judged. The run must have a certificate."""
     assert run.certificate is not None
-    said = (certificate_answer(run.certificate), *certificate_worst(run.certificate))
+    sentences = (certificate_answer(run.certificate), *certificate_worst(run.certificate))
     tables = (certificate_table(run.certificate),)
-    return Section(title=title, badge=badges.certificate(run), sentences=said, tables=tables)
+    return Section(title=title, badge=badges.certificate(run), sentences=sentences, tables=tables)
 
 
 def _certificate(run: SiteRun) -> Section:

@@ -26,7 +26,7 @@ from .crossover_page import crossover_page
 from .find import find_runs, histories
 from .groups import by_case
 from .history_page import history_page
-from .history_series import MAX_WORKLOADS, points, stories
+from .history_series import MAX_WORKLOADS, points, series_histories
 from .overview_page import PATH as OVERVIEW
 from .overview_page import overview_page
 from .page import Page
@@ -93,16 +93,16 @@ def site_pages(
 ) -> tuple[list[Page], list[tuple[str, str]]]:
     """Every page, and the menu: (path, title) of the pages that all pages link to."""
     styles, follows = Styles(), followers(runs)
-    told, num_cases = stories(points(runs), accepted, MAX_WORKLOADS)
+    histories, num_cases = series_histories(points(runs), accepted, MAX_WORKLOADS)
     main = [
-        overview_page(runs, problems, told, styles),
+        overview_page(runs, problems, histories, styles),
         *more,
         compare_page(runs, follows),
         crossover_page(runs, styles),
         acceptance_page(runs, styles),
         anatomy_page(runs),
         accuracy_page(runs),
-        history_page(runs, told, num_cases, styles),
+        history_page(runs, histories, num_cases, styles),
     ]
     whole = _read_whole(runs)
     each = [

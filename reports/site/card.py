@@ -40,10 +40,10 @@ def card_of(path: Path) -> Card:
         raise ValueError(f"card: {run.run_id} has no measured speed, so there is nothing to draw")
     if run.is_experiment and run.ab is None:
         raise ValueError(f"card: {run.run_id} is not judged yet: specbench ab --resume {path}")
-    said, facts, charts, warnings, conditions = _of_experiment(run) if run.ab else _of_arms(run)
+    sentence, facts, charts, warnings, conditions = _of_experiment(run) if run.ab else _of_arms(run)
     return Card(
         heading=f"specbench · {run.run_id} · {run.record.status}",
-        answer=said,
+        answer=sentence,
         facts=facts,
         chart=next(iter(charts), None),
         warnings=warnings,

@@ -17,16 +17,16 @@ from . import badges
 from .groups import Group, by_case, by_load, newest_by_load
 from .page import Page, newest_sections, one_open, or_nothing
 from .predecessors import Follows
-from .run_page import asked_tables
+from .run_page import requested_tables
 from .runs import SiteRun
 from .stored_comparison import has_verdict, stored_sections
-from .titles import told_apart
+from .titles import distinct_titles
 from .verdict_charts import DECIDED, verdict_charts
 from .verdict_claim import caution, claim_facts, claim_title
 
 _Item = TypeVar("_Item")
 PATH = "compare.html"
-MAX_CARDS, MAX_GROUPS, _MAX_ASKED = 20, 12, 8
+MAX_CARDS, MAX_GROUPS, _MAX_REQUESTED = 20, 12, 8
 
 
 def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Page:
@@ -35,7 +35,7 @@ def compare_page(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> Pag
     experiments = _leading([run for run in runs if run.ab is not None], _is_decided)
     others = [run for run in runs if not run.is_experiment and run.arms]
     shown = experiments[:MAX_CARDS]
-    titles = told_apart(list(map(_card_title, shown)), shown)
+    titles = distinct_titles(list(map(_card_title, shown)), shown)
     sections = [_card(run, title, n) for n, (run, title) in enumerate(zip(shown, titles, strict=True))]
     if len(experiments) > MAX_CARDS:
         links = tuple(run.link for run in experiments[MAX_CARDS:])
@@ -100,7 +100,7 @@ def _card(run: SiteRun, title: str, n: int) -> Section:
 def _matrix(group: Group) -> Section:
     figures = comparison_table(group.newest.figures)
     newest = replace(figures, title=f"All figures of {group.newest.run_id}", notes=())
-    tables = [table for case in by_case(group.runs)[:_MAX_ASKED] for table in asked_tables(case.newest)]
+    tables = [table for case in by_case(group.runs)[:_MAX_REQUESTED] for table in requested_tables(case.newest)]
     links = tuple(run.link for run in group.runs[:5])
     return Section(
         title=f"Strategies: {group.title}",

@@ -102,7 +102,9 @@ def _read(file: Path, runs: Sequence[SiteRun]) -> StoredSweep:
     refuse_link(file)
     record = read_document(file, Crossover, SCHEMA)
     arms = {(run.run_id, arm.label): arm for run in runs for arm in run.arms}
-    record = goodput_by_load(record, arms, runs[0].figures.slos)  # of this site's limits, not those it was written with
+    record = goodput_by_load(
+        record, arms, runs[0].figures.slos
+    )  # with this site's limits, not those it was written with
     marks: dict[str, list[str]] = {}
     for run in runs:
         for arm in run.arms:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-import scipy  # its stats take half a second, and are imported where they are first used
+import scipy  # its stats take half a second, and are imported at first use
 
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.metrics import measure_blocks

@@ -9,7 +9,7 @@ from specbench.harness.judge.keys import GROUPS, comparison_keys
 from specbench.harness.store.inputs_record import SamplingRecord
 
 from .runs import SiteRun
-from .titles import told_apart
+from .titles import distinct_titles
 from .verdict_claim import claim_title
 
 LOAD_UNKNOWN = "load unknown"
@@ -38,7 +38,7 @@ def by_case(runs: Iterable[SiteRun]) -> list[Group]:
 
 def by_load(runs: Iterable[SiteRun]) -> list[Group]:
     """Groups in which everything is equal except the load and with it the number of prompts: the runs of a sweep."""
-    return _grouped(runs, (*_LOAD, *_OF_PROMPTS), kind=lambda run: f"{run.is_experiment} {_asked_prompts(run)}")
+    return _grouped(runs, (*_LOAD, *_OF_PROMPTS), kind=lambda run: f"{run.is_experiment} {_requested_prompts(run)}")
 
 
 def by_kind(runs: Iterable[SiteRun]) -> list[Group]:
@@ -76,11 +76,11 @@ def _grouped(
         )
         groups.setdefault(alike, []).append(run)
     newest = [own[0] for own in groups.values()]
-    titles = told_apart([_title(run, without) for run in newest], newest)
+    titles = distinct_titles([_title(run, without) for run in newest], newest)
     return [Group(title=title, runs=tuple(own)) for title, own in zip(titles, groups.values(), strict=True)]
 
 
-def _asked_prompts(run: SiteRun) -> str:
+def _requested_prompts(run: SiteRun) -> str:
     """Which prompts were requested, except for their number: different lengths are not a different load."""
     config = run.record.config
     return "" if config is None else str([getattr(config, name) for name in _PROMPT_OPTIONS])

@@ -15,7 +15,7 @@ from specbench.reports.document import Cell, Section, Table, table_of
 from specbench.reports.experiments.history_table import short_commit, suspects_table
 
 from .changes import changes_table
-from .history_series import Story, commit_places, event_marks, history_frame
+from .history_series import SeriesHistory, commit_places, event_marks, history_frame
 from .page import Page, or_nothing
 from .runs import SiteRun
 
@@ -26,7 +26,7 @@ _PAGE_POINTS = 12_000  # drawn on the page, so that it stays far below 5 MB
 _SERIES_POINTS = 120  # in one line: more cannot be distinguished, and take time to draw
 
 
-def history_page(runs: Sequence[SiteRun], shown: Sequence[Story], num_cases: int, styles: Styles) -> Page:
+def history_page(runs: Sequence[SiteRun], shown: Sequence[SeriesHistory], num_cases: int, styles: Styles) -> Page:
     """`runs`: newest first. `shown`: the histories of the newest of `num_cases` workloads."""
     cases = list(dict.fromkeys(story.series.case for story in shown))
     pages = {run.run_id: run.page for run in runs}
@@ -54,7 +54,7 @@ def _title(metric: str) -> str:
     return spelt.get(figure) or ", ".join(filter(None, [figure.name[0].upper() + figure.name[1:], figure.unit]))
 
 
-def steps_table(group: Sequence[Story], pages: Mapping[str, str]) -> Table:
+def steps_table(group: Sequence[SeriesHistory], pages: Mapping[str, str]) -> Table:
     """Dated steps of a workload, newest first; commits link to their first run. `pages`: by run id."""
     steps = sorted(
         ((story.series, step) for story in group for step in story.steps),
@@ -74,7 +74,7 @@ def steps_table(group: Sequence[Story], pages: Mapping[str, str]) -> Table:
     return table_of("Dated steps", columns, steps, notes)
 
 
-def commits_table(group: Sequence[Story], pages: Mapping[str, str]) -> Table:
+def commits_table(group: Sequence[SeriesHistory], pages: Mapping[str, str]) -> Table:
     """The newest commits of a workload with the numbers that they have in its charts."""
     places = commit_places(group)
     commits = {(commit.commit, commit.fingerprint): commit for story in group for commit in story.commits}
@@ -94,7 +94,9 @@ def _commit(commit: Commit, pages: Mapping[str, str]) -> Cell:
     return Cell(text=short_commit(commit.commit), href=next((pages[i] for i in commit.run_ids if i in pages), ""))
 
 
-def _workload(group: Sequence[Story], n: int, num_points: int, styles: Styles, pages: Mapping[str, str]) -> Section:
+def _workload(
+    group: Sequence[SeriesHistory], n: int, num_points: int, styles: Styles, pages: Mapping[str, str]
+) -> Section:
     charts = []
     for metric in dict.fromkeys(story.series.metric for story in group):
         mine = [story for story in group if story.series.metric == metric]
@@ -136,7 +138,7 @@ def _coincide(frame: pd.DataFrame) -> bool:
     return bool(frame.duplicated(["x", "y"]).any())
 
 
-def _suspects(shown: Sequence[Story]) -> list[Section]:
+def _suspects(shown: Sequence[SeriesHistory]) -> list[Section]:
     found = [suspect for story in shown for suspect in story.suspects]
     return [Section(title="Suspects", tables=(suspects_table(found, ()),))] if found else []
 

@@ -32,7 +32,7 @@ _SEARCH_BUDGET = 300_000  # commits squared, over all series: about 4 s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Story:
+class SeriesHistory:
     """A series cut to its newest commits, with what happened in it."""
 
     series: Series
@@ -59,7 +59,9 @@ def points(runs: Iterable[SiteRun]) -> list[Point]:
     return found
 
 
-def stories(points: Iterable[Point], accepted: Sequence[Accepted], most: int) -> tuple[list[Story], int]:
+def series_histories(
+    points: Iterable[Point], accepted: Sequence[Accepted], most: int
+) -> tuple[list[SeriesHistory], int]:
     """The series of the `most` newest workloads, in the order of METRICS within each, and the total number of
     workloads. A series has at least two commits. Steps are searched only among the newest commits, as many as the time
     allows."""
@@ -68,7 +70,7 @@ def stories(points: Iterable[Point], accepted: Sequence[Accepted], most: int) ->
     cases = list(dict.fromkeys(one.case for one in newest_first))
     shown = [s for case in cases[:most] for metric in METRICS for s in series if (s.case, s.metric) == (case, metric)]
     num_searched = num_searched_commits(len(shown))
-    return [_story(one, accepted, num_searched) for one in shown], len(cases)
+    return [_history(one, accepted, num_searched) for one in shown], len(cases)
 
 
 def num_searched_commits(num_series: int) -> int:
@@ -77,7 +79,7 @@ def num_searched_commits(num_series: int) -> int:
     return max(_MIN_SEARCHED, min(_MAX_SEARCHED, affordable))
 
 
-def history_frame(shown: Sequence[Story], num_points: int) -> pd.DataFrame:
+def history_frame(shown: Sequence[SeriesHistory], num_points: int) -> pd.DataFrame:
     """series: arm, x: number of the commit in the workload, y: the metric; at most `num_points` per series: if there
     are more, three quarters are the newest commits and the rest are spread evenly over the older ones."""
     places = commit_places(shown)
@@ -90,7 +92,7 @@ def history_frame(shown: Sequence[Story], num_points: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["series", "x", "y", "note"])
 
 
-def commit_places(shown: Sequence[Story]) -> Mapping[tuple[str, str], int]:
+def commit_places(shown: Sequence[SeriesHistory]) -> Mapping[tuple[str, str], int]:
     """The number of each commit (on each machine), the oldest 1, over all series of a workload."""
     first: dict[tuple[str, str], str] = {}
     for story in shown:
@@ -101,7 +103,7 @@ def commit_places(shown: Sequence[Story]) -> Mapping[tuple[str, str], int]:
     return {key: n + 1 for n, key in enumerate(ordered)}
 
 
-def event_marks(shown: Sequence[Story], most: int) -> tuple[tuple[float, str], ...]:
+def event_marks(shown: Sequence[SeriesHistory], most: int) -> tuple[tuple[float, str], ...]:
     """The position and label of each vertical line: first where points cannot be compared, then the largest steps."""
     places = commit_places(shown)
     cuts, steps = {}, []
@@ -127,11 +129,11 @@ def _stored(run: SiteRun) -> StoredRun:
     return StoredRun(name=run.run_id, path=run.path, record=run.record, frames=frames, figures=figures, failed={})
 
 
-def _story(series: Series, accepted: Sequence[Accepted], num_searched: int) -> Story:
+def _history(series: Series, accepted: Sequence[Accepted], num_searched: int) -> SeriesHistory:
     newest = replace(series, commits=series.commits[-num_searched:])
     known = accepted_commits(list(accepted), series.arm, series.metric)
     segments = find_segments(newest, known)
-    return Story(
+    return SeriesHistory(
         series=newest,
         segments=segments,
         steps=dated_steps(newest, segments),

@@ -13,7 +13,7 @@ from specbench.reports.run.answer import answer
 from . import badges
 from .groups import by_load, newest_by_load
 from .headline import doubts_of, headlines, objection
-from .history_series import Story
+from .history_series import SeriesHistory
 from .page import Page
 from .runs import SiteRun
 from .runs_table import counted, runs_table
@@ -26,9 +26,11 @@ PATH = "index.html"
 _MAX_SENTENCES, _MAX_REASONS = 6, 8
 
 
-def overview_page(runs: Sequence[SiteRun], problems: Sequence[Problem], told: Sequence[Story], styles: Styles) -> Page:
-    """Runs in the given order, newest first. `told`: the histories that the site has."""
-    sections = [*_results(runs, styles), *triage_section(told, {run.run_id: run.page for run in runs})]
+def overview_page(
+    runs: Sequence[SiteRun], problems: Sequence[Problem], histories: Sequence[SeriesHistory], styles: Styles
+) -> Page:
+    """Runs in the given order, newest first. `histories`: those that the site has."""
+    sections = [*_results(runs, styles), *triage_section(histories, {run.run_id: run.page for run in runs})]
     sections.append(Section(title="All runs", facts=_facts(runs), tables=(runs_table(runs),)))
     warnings = []
     if problems:
@@ -88,11 +90,11 @@ def _strategies(title: str, runs: Sequence[SiteRun], styles: Styles) -> Section:
     group = next(group for group in by_load(runs) if newest in group.runs)
     loads = newest_by_load(group)
     several = len(loads) > 1
-    said = [f"{name}: {answer(one.figures)}" if several else answer(one.figures) for name, one in loads.items()]
+    answers = [f"{name}: {answer(one.figures)}" if several else answer(one.figures) for name, one in loads.items()]
     return Section(
         title=title,
         links=tuple(one.link for one in list(loads.values())[:_MAX_SENTENCES]),
-        sentences=(*said[:_MAX_SENTENCES], *_doubtful(newest), f"Measured: {group.title}."),
+        sentences=(*answers[:_MAX_SENTENCES], *_doubtful(newest), f"Measured: {group.title}."),
         charts=(speedup_chart(group, styles),),
         commands=(Command(name="The same again", text=newest.record.command),),
     )

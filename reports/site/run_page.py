@@ -115,7 +115,7 @@ def _figures(run: SiteRun, view: RunView, styles: Styles, whole: bool) -> list[S
     if not run.arms:
         return []
     table = arms_table(view)
-    more = asked_tables(run) if whole else []
+    more = requested_tables(run) if whole else []
     later = f"The table of the run's recipe: specbench show {shlex.quote(str(run.path))}"
     sentences = (later,) * (asks(run) and not more)
     charts = drawable(tps_chart(run.arms, styles)) if whole and not run.is_experiment else ()  # a verdict has its own
@@ -127,7 +127,7 @@ def asks(run: SiteRun) -> bool:
     return bool(run.record.purpose.recipe or run.record.purpose.ablation)
 
 
-def asked_tables(run: SiteRun) -> list[Table]:
+def requested_tables(run: SiteRun) -> list[Table]:
     """These tables; empty for other runs."""
     if not asks(run):
         return []
@@ -139,7 +139,7 @@ def _latency(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
     """Runs from before E2EL was stored are derived again if the whole run is read."""
     figures = medians(run.arms)
     if whole and all(own.get(E2EL_MS.block) is None for own in figures.values()):
-        with contextlib.suppress(ValueError, *WRONG_SHAPE):  # the section below says why
+        with contextlib.suppress(ValueError, *WRONG_SHAPE):  # the section below shows the reason
             figures = latencies(run)
     chart, tables = percentile_chart(figures, styles), percentile_tables(figures)
     return [Section(title="Latency percentiles", charts=(chart,), tables=tuple(tables))] if tables else []

@@ -10,11 +10,11 @@ from specbench.reports.cells import NOTHING
 
 from .runs import SiteRun
 
-_MAX_SAID = 3
-_SHA = "prompts sha256"  # said only where nothing else tells two runs apart
+_MAX_EXTRA = 3
+_SHA = "prompts sha256"  # shown only if nothing else distinguishes two runs
 
 
-def told_apart(titles: Sequence[str], runs: Sequence[SiteRun]) -> list[str]:
+def distinct_titles(titles: Sequence[str], runs: Sequence[SiteRun]) -> list[str]:
     """The title of each run. Equal titles get what differs between their runs: hardware, workload and sampling first,
     then options (lengths, data set), and the start time if nothing else differs."""
     same: dict[str, list[int]] = {}
@@ -29,21 +29,21 @@ def told_apart(titles: Sequence[str], runs: Sequence[SiteRun]) -> list[str]:
 
 
 def _differences(runs: Sequence[SiteRun]) -> list[str]:
-    """As few differences as tell them apart, and at most `_MAX_SAID` more than the first."""
-    told = [_told(run) for run in runs]
-    names = list(dict.fromkeys(name for own in told for name in own))
-    differ = [name for name in names if len({own.get(name, NOTHING) for own in told}) > 1]
+    """As few differences as tell them apart, and at most `_MAX_EXTRA` more than the first."""
+    settings = [_settings(run) for run in runs]
+    names = list(dict.fromkeys(name for one in settings for name in one))
+    differ = [name for name in names if len({one.get(name, NOTHING) for one in settings}) > 1]
     differ = sorted(differ, key=lambda name: name == _SHA)
-    for num in range(min(_MAX_SAID, len(differ)), len(differ) + 1):
+    for num in range(min(_MAX_EXTRA, len(differ)), len(differ) + 1):
         kept = [name for name in differ[:num] if name != _SHA or num == 1]
-        words = [", ".join(f"{name} {own.get(name, NOTHING)}" for name in kept) for own in told]
+        words = [", ".join(f"{name} {one.get(name, NOTHING)}" for name in kept) for one in settings]
         if len(set(words)) == len(words):
             return words
     began = [f"began {run.started_utc.replace('T', ' ')[:19]}" for run in runs]
     return began if len(set(began)) == len(began) else [run.run_id for run in runs]
 
 
-def _told(run: SiteRun) -> Mapping[str, str]:
+def _settings(run: SiteRun) -> Mapping[str, str]:
     """What a run was asked to do, by the names that a reader knows."""
     keys = comparison_keys(run.record)
     found = {name: value for group in ("workload", "sampling", "hardware") for name, value in keys[group].items()}

@@ -12,7 +12,7 @@ from specbench.reports.document import Cell, Section, Table, table_of
 from specbench.reports.experiments.history_table import short_commit
 
 from . import badges
-from .history_series import Story
+from .history_series import SeriesHistory
 from .verdict_charts import signed_word
 
 _MAX_COMMITS, _MAX_FIGURES = 8, 3
@@ -21,7 +21,7 @@ _MIXED = "mixed"
 _TONES = {IMPROVED: badges.GOOD, REGRESSED: badges.BAD}
 
 
-def triage_section(shown: Sequence[Story], pages: Mapping[str, str]) -> list[Section]:
+def triage_section(shown: Sequence[SeriesHistory], pages: Mapping[str, str]) -> list[Section]:
     """Empty if no workload has a history. `pages`: by run id."""
     if not shown:
         return []
@@ -69,9 +69,9 @@ def _word(group: Sequence[_Found]) -> str:
 
 def _largest(group: Sequence[_Found]) -> str:
     ordered = sorted(group, key=lambda one: -abs(one[1].change))
-    said = [f"{series.arm}: {METRICS[series.metric].name} {change_text(step.change)}" for series, step in ordered]
-    more = len(said) - _MAX_FIGURES
-    return "; ".join(said[:_MAX_FIGURES]) + (f"; and {more} more" if more > 0 else "")
+    changes = [f"{series.arm}: {METRICS[series.metric].name} {change_text(step.change)}" for series, step in ordered]
+    more = len(changes) - _MAX_FIGURES
+    return "; ".join(changes[:_MAX_FIGURES]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _commit(step: DatedStep, pages: Mapping[str, str]) -> Cell:
@@ -79,6 +79,6 @@ def _commit(step: DatedStep, pages: Mapping[str, str]) -> Cell:
     return Cell(text=short_commit(step.after.commit), href=href)
 
 
-def _none(shown: Sequence[Story]) -> str:
+def _none(shown: Sequence[SeriesHistory]) -> str:
     most = max(len(story.series.commits) for story in shown)
     return f"No step was found in {len(shown)} histories of up to {most} commits."

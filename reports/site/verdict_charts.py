@@ -15,7 +15,7 @@ READING = (
     "Grey: changes too small to matter. Short strokes: the minimum detectable effect (MDE) of so many pairs, in either "
     "direction."
 )
-_MAX_PAIRS = 40  # of a metric, drawn as lines: prompts can be hundreds
+_MAX_PAIRS = 40  # pairs of a metric drawn as lines: there can be hundreds of prompts
 
 
 def verdict_charts(record: Judgement, n: int = 0) -> tuple[Chart, ...]:

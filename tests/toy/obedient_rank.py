@@ -9,7 +9,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from specbench.harness.engines.native.ranks.wire import Done, Failed, Order, Said
+from specbench.harness.engines.native.ranks.wire import Done, Failed, Notice, Order
 
 
 def _obey(rank: int, order: Order, answers: Connection) -> Any:
@@ -20,7 +20,7 @@ def _obey(rank: int, order: Order, answers: Connection) -> Any:
     if order.name == "fail":
         return Failed(*rest, "its traceback")
     if order.name == "say":
-        answers.send(Said("say", tuple(rest)))
+        answers.send(Notice("say", tuple(rest)))
     if order.name == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if order.name == "leave":

@@ -67,8 +67,8 @@ def backends(drafts: Choices) -> dict[str, str]:
 
 
 def _reads(name: str, form: str) -> str:
-    if said := _ELSEWHERE.get(name, {}).get(form):
-        return said
+    if note := _ELSEWHERE.get(name, {}).get(form):
+        return note
     if form == _GGUF:
         found = [name in config["architectures"] for config in gguf_metadata.ARCHITECTURES.values()]
         return YES if any(found) else "no: not read from that file"

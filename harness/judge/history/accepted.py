@@ -1,4 +1,4 @@
-"""`history.toml`: steps that a maintainer knows about and accepts; segments restart there and nothing is suspected.
+"""`history.toml`: steps that a maintainer has accepted; segments restart there, and the points are not suspects.
 
 [[accepted]]
 commit = "3f21af49e86c"

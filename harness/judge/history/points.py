@@ -24,11 +24,13 @@ METRICS: Mapping[str, Figure] = {figure.key: figure for figure in (*COMPARED, SY
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One metric of one arm in one run. `value`: median over the repeats. case: hash of model, workload and sampling.
-    arm, full_arm: its label, and all that was asked for, whether the label tells it or not. fingerprint: hash of
-    the hardware, with its text beside it. commit: as in git, `+` for local changes; the run id where the code
-    came from no checkout. driven: how its engine was, in process or HTTP; None where the run does not say. options: of
-    the run's command, what a paired rerun needs too."""
+    """One metric of one arm in one run. `value`: median over the repeats.
+
+    case: hash of model, workload and sampling. arm, full_arm: its label, and its full configuration, whether the label
+    shows it or not. fingerprint: hash of the hardware, with its text. commit: as in git, `+` for local changes; the run
+    id if the code came from no checkout. driven: how its engine was driven, in process or HTTP; None if the run does
+    not record it. options: of the run's command, which a paired rerun needs too.
+    """
 
     run_id: str
     path: str
@@ -82,7 +84,7 @@ def points_of(run: StoredRun) -> list[Point]:
         return []
     keys = comparison_keys(run.record)
     model = _model(run.record)
-    # What is not asked for is left out: an option that is new must not rename the series of runs without it.
+    # Options that are not set are left out: a new option must not rename the series of runs without it.
     sampling = {key: value for key, value in keys["sampling"].items() if value != "none"}
     case = {"workload": keys["workload"], "sampling": sampling, "model": model}
     full_names, options = _full_names(run.record), load_options(run.record)

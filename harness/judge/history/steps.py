@@ -13,14 +13,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its stats take half a second, and are imported where they are first used
+import scipy  # its stats take half a second, and are imported at first use
 
 from specbench.harness.judge.history.points import METRICS, Commit, Series
 from specbench.harness.stats.verdict import IMPROVED, MIN_EFFECT, REGRESSED
 
 MIN_SIZE = 4
 LEVEL = 0.99  # of the prediction interval
-_MIN_NOISE = 2e-4  # of log values: counts that never change have none of their own
+_MIN_NOISE = 2e-4  # of log values: constant counts have no noise of their own
 _MAD_TO_SD = 1.4826
 
 STEP, MACHINE, DRIVEN, ACCEPTED = "step", "machine changed", "driven differently", "accepted"
@@ -159,7 +159,7 @@ def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
         return []
     from ruptures import Pelt
 
-    # A count that can be 0 has no log: its changes are told as shares of the largest.
+    # A count that can be 0 has no log: its changes are relative to the largest.
     logs = np.log(values) if (values > 0).all() else values / values.max()
     scaled = (logs - np.median(logs)) / noise(logs)
     cuts = Pelt(model="l1", min_size=MIN_SIZE, jump=1).fit(scaled).predict(pen=3 * math.log(len(values)))[:-1]

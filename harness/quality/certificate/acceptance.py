@@ -37,7 +37,7 @@ class AcceptanceComparison:
     num_rounds: int
     num_higher: int  # the arm accepted more than the other
     num_lower: int
-    num_unmatched: int  # rounds that only one of them began: what a flip leaves behind until both meet again
+    num_unmatched: int  # rounds that only one of them began, after a flip and until both are in step again
     num_more: int = 0  # rounds that the arm needed for the same text beyond the other's; negative: fewer
 
     @property
@@ -71,14 +71,14 @@ class AcceptanceComparison:
 def rounds_of(rows: Iterable[StepRow]) -> dict[int, list[Round]]:
     """Every request's verifications, from the rows of a step log in their order."""
     found: dict[int, list[Round]] = {}
-    said: dict[int, int] = {}
+    emitted: dict[int, int] = {}
     for row in rows:
-        before = said.get(row.request_id, 0)
+        before = emitted.get(row.request_id, 0)
         if not row.is_prefill and row.num_proposed is not None and row.num_accepted is not None:
             found.setdefault(row.request_id, []).append(
                 Round(before, row.num_proposed, row.num_accepted, row.num_emitted)
             )
-        said[row.request_id] = before + row.num_emitted
+        emitted[row.request_id] = before + row.num_emitted
     return found
 
 

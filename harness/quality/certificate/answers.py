@@ -15,7 +15,7 @@ _UNANSWERED = ("error", "abort")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class Answers:
     """By request. `outputs`: None if the engine does not report token ids of every answer. `rounds`: those reported
     while answers are generated."""
 
@@ -39,7 +39,7 @@ class _Rows(NullSink):
         self.steps += rows
 
 
-def ask(deployment: Deployment, requests: Sequence[PromptRequest], progress: WatchesRequests) -> Said:
+def ask(deployment: Deployment, requests: Sequence[PromptRequest], progress: WatchesRequests) -> Answers:
     """RuntimeError if an answer is missing or ended in an error: it equals nothing."""
     rows = _Rows(progress)
     texts = deployment.generate(requests, rows)
@@ -50,10 +50,10 @@ def ask(deployment: Deployment, requests: Sequence[PromptRequest], progress: Wat
     if {row.request_id for row in rows.requests} != {request.id for request in requests}:
         raise RuntimeError(f"{len(rows.requests)} of {len(requests)} requests were answered")
     ids = {row.request_id: row.output_token_ids for row in sorted(rows.requests, key=lambda row: row.request_id)}
-    told = {number: tuple(output) for number, output in ids.items() if output is not None}
-    return Said(
+    known = {number: tuple(output) for number, output in ids.items() if output is not None}
+    return Answers(
         texts={number: texts.get(number) for number in ids},
-        outputs=told if len(told) == len(ids) else None,
+        outputs=known if len(known) == len(ids) else None,
         num_tokens=sum(row.num_output_tokens or 0 for row in rows.requests),
         rounds=rounds_of(rows.steps),
     )

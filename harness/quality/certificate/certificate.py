@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.quality.certificate.acceptance import Round
-from specbench.harness.quality.certificate.answers import Said
+from specbench.harness.quality.certificate.answers import Answers
 from specbench.harness.quality.certificate.certify import Certificate, Generated
 from specbench.harness.quality.certificate.distribution import check_num_seeds
 from specbench.harness.quality.certificate.tolerance import Tolerance
@@ -109,7 +109,7 @@ class CertificateFile:
             {int(number): [Round(*r) for r in rounds] for number, rounds in raw["rounds"].items()},
         )
 
-    def keep_outputs(self, arm: str, temperature: float, generated: Generated | Said) -> None:
+    def keep_outputs(self, arm: str, temperature: float, generated: Generated | Answers) -> None:
         path = self._path(arm, temperature)
         path.parent.mkdir(exist_ok=True)
         write_json(path, {"arm": arm, "temperature": temperature, **to_object(generated)})

@@ -1,13 +1,12 @@
-"""The losslessness certificate of an arm: what it says against `no-spec` and against the target's own fp32 scores.
+"""The losslessness certificate of an arm: its outputs against `no-spec`'s and against the target's own fp32 scores.
 
-The checks, each a line of `Certificate.problems` where it fails:
+The checks, each with a line in `Certificate.problems` if it fails:
 * length: an output is as long as the baseline's, unless it diverged earlier;
-* divergence, regret: no token of the arm lies further below the best of its position than the dtype's tolerance
-  (tolerance.py), in fp32 and behind its own text. Sampled requests share their noise, which stands in the
-  scores;
-* excess: all tokens together lie no further below the best than the target's own would (excess.py);
-* acceptance: the rounds accept what the same strategy accepts in other modes (acceptance.py);
-* distribution: tokens over many seeds are the target's (distribution.py).
+* divergence, regret: no token of the arm is further below the best of its position than the dtype's tolerance
+  (tolerance.py), in fp32 and after its own text. Sampled requests share their noise, which is part of the scores;
+* excess: all tokens together are no further below the best than the target's own would be (excess.py);
+* acceptance: the rounds accept the same drafts as the same strategy in other modes (acceptance.py);
+* distribution: tokens over many seeds follow the target's distribution (distribution.py).
 """
 
 from __future__ import annotations

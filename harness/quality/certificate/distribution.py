@@ -1,9 +1,11 @@
-"""Whether sampled tokens have the target's distribution, over many seeds: sees a sampler that every arm shares.
+"""Whether sampled tokens have the target's distribution, over many seeds: detects faults of a sampler that every arm
+shares.
 
 Each token's place in its own fp32 distribution is a number in (0, 1): the probability of all likelier tokens plus a
 uniform share of its own (the randomised probability integral transform; Czado, Gneiting, Held 2009). It is uniform
-exactly if the token was drawn right, whatever the vocabulary and whatever came before it, so that positions whose
-contexts differ between seeds can be tested too. Chi-square over ten equal buckets, likeliest tokens first.
+exactly if the token was drawn correctly, for any vocabulary and any context, so positions whose contexts differ between
+seeds can be tested too. Chi-square over ten equal buckets, likeliest tokens first.
+
 Legend: N seeds, R positions, V vocabulary.
 """
 
@@ -89,7 +91,7 @@ class DistributionJudge:
 def _ends(probs_RV: Tensor, text: Sequence[int]) -> Tensor:
     token_R1 = torch.tensor(list(text), device=probs_RV.device).unsqueeze(1)
     own_R1 = probs_RV.gather(1, token_R1)
-    # Equally likely tokens stand in the order of their ids, or their places would overlap.
+    # Equally likely tokens are in the order of their ids; otherwise their places would overlap.
     lower_id_RV = torch.arange(probs_RV.shape[1], device=probs_RV.device) < token_R1
     before_R = torch.where((probs_RV > own_R1) | ((probs_RV == own_R1) & lower_id_RV), probs_RV, 0.0).sum(dim=1)
     return torch.stack([before_R, own_R1.squeeze(1)]).cpu()

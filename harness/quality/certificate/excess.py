@@ -1,19 +1,20 @@
-"""Whether an arm's tokens lie further below the best than the target's own arithmetic would put them, all together.
+"""Whether an arm's tokens, all together, are further below the best than the target's own arithmetic explains.
 
-Behind every token of the arm's text the target itself, in its own dtype and by a dense pass, would have said some token
-too. If the arm differs from that pass in nothing but the order of its sums, the two are exchangeable at each position:
-the difference of their regrets is as often positive as negative. For independent symmetric differences d the bound
+After every token of the arm's text, the target itself, in its own dtype and with a dense pass, would also have chosen
+some token. If the arm differs from that pass only in the order of its sums, the two are exchangeable at each position:
+the difference of their regrets is positive as often as negative. For independent symmetric differences d, the bound
 P(sum d >= z sqrt(sum d^2)) <= exp(-z^2 / 2) holds for every sample size and every distribution (Efron 1969, by
-Hoeffding's inequality over random signs): no normality, no variance to be known, and nothing that a few flips could
-trigger: k equal ones give z = sqrt(k), so that fewer than 14 never fail.
+Hoeffding's inequality over random signs). It needs neither normality nor a known variance, and a few flips cannot
+trigger it: k equal ones give z = sqrt(k), so fewer than 14 never fail.
 
-An arm fails where this p is below 0.001 and its regrets sum to more than 1.5 times the target's. The second condition
-leaves room for kernels that round a little more than dense ones: regret grows with the square of the noise, so 1.5 is
-22 % more noise. Of the arrangements of rows the one with the most regret of its own is taken.
+An arm fails if this p is below 0.001 and its regrets sum to more than 1.5 times the target's. The second condition
+allows for kernels that round a little more than dense ones: regret grows with the square of the noise, so 1.5 is 22 %
+more noise. Of the arrangements of rows, the one with the largest regret of its own is used.
 
-SmolLM2-135M-Instruct in bf16, 24 prompts of 32 tokens, EAGLE-3 k=3: an engine that accepts drafts within 0.6 logits of
-the best keeps below the tolerance of 0.76 with every token, but its regrets sum to 13.8 where the target's own sum to
-1.03 (p <= 6e-7); without the fault 0.33 where the target's are 0.83.
+SmolLM2-135M-Instruct in bf16, 24 prompts of 32 tokens, EAGLE-3 k=3: if an engine accepts drafts within 0.6 logits of
+the best, every token stays below the tolerance of 0.76, but its regrets sum to 13.8, against 1.03 for the target's own
+(p <= 6e-7). Without the fault they sum to 0.33, against 0.83 for the target's.
+
 Legend: A arrangements of rows, N positions of all texts.
 """
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.harness.engines.base import Deployment
-from specbench.harness.quality.certificate.answers import Said, ask
+from specbench.harness.quality.certificate.answers import Answers, ask
 from specbench.harness.quality.certificate.certificate import CertificateFile
 from specbench.harness.quality.certificate.groups import Group
 from specbench.harness.quality.certificate.own_scores import STATED_TOLERANCE, EqualityJudge, ScoreJudge
@@ -36,18 +36,18 @@ class OtherCertifier:
     def parts_to_come(self) -> list[str]:
         """What must still be generated and scored, by kind."""
         missing = self._missing()
-        asked = dict.fromkeys([self._group.baseline, *missing] if missing else ())
-        return [self._kind(_OUTPUTS)] * len(asked) + [self._kind(_SCORES)] * len(missing)
+        generating = dict.fromkeys([self._group.baseline, *missing] if missing else ())
+        return [self._kind(_OUTPUTS)] * len(generating) + [self._kind(_SCORES)] * len(missing)
 
     def certify(self, parts: Parts) -> None:
         """Judges every arm not judged yet; the failure of an arm to run is stored, and the others continue."""
         missing, self._parts = self._missing(), parts
         if not missing:
             return
-        said: dict[str, Said] = {}
+        answers: dict[str, Answers] = {}
         for label in dict.fromkeys([self._group.baseline, *missing]):
             try:
-                said[label] = self._said(label)
+                answers[label] = self._answers(label)
             except Exception as error:  # stored with the arm, shown in its row
                 self._failed(label, error)
                 if label == self._group.baseline:
@@ -56,25 +56,25 @@ class OtherCertifier:
                             self._failed(other, RuntimeError(f"its baseline {label} failed: {first_line(error)}"))
                     return
         try:
-            judge = self._judge(said[self._group.baseline])
+            judge = self._judge(answers[self._group.baseline])
         except Exception as error:
             for label in missing:
                 self._failed(label, error)
             return
-        for label in [label for label in missing if label in said]:
-            self._certify(label, said[label], judge)
+        for label in [label for label in missing if label in answers]:
+            self._certify(label, answers[label], judge)
         self._run.deployments.drop(self._group.baseline)
 
-    def _said(self, label: str) -> Said:
+    def _answers(self, label: str) -> Answers:
         place = self._parts.begin(label, self._kind(_OUTPUTS))
         self._progress.start_block(f"{label}{place}", len(self._requests))
-        said = ask(self._deployment(label), self._requests, self._progress)
-        self._file.keep_outputs(label, GREEDY, said)
+        answers = ask(self._deployment(label), self._requests, self._progress)
+        self._file.keep_outputs(label, GREEDY, answers)
         if label != self._group.baseline:
             self._run.deployments.drop(label)
-        return said
+        return answers
 
-    def _judge(self, baseline: Said) -> ScoreJudge | EqualityJudge:
+    def _judge(self, baseline: Answers) -> ScoreJudge | EqualityJudge:
         deployment = self._deployment(self._group.baseline)
         unknown = deployment.capabilities.unknown
         dtype = self._dtype()
@@ -95,10 +95,10 @@ class OtherCertifier:
 
         return ScoreJudge(dtype, regrets, self._requests, baseline, self._run.model.vocab_size)
 
-    def _certify(self, label: str, said: Said, judge: ScoreJudge | EqualityJudge) -> None:
+    def _certify(self, label: str, answers: Answers, judge: ScoreJudge | EqualityJudge) -> None:
         self._progress.say(f"{label}: judging{self._parts.begin(label, self._kind(_SCORES))}")
         try:
-            certificate = judge.certificate(label, said, is_baseline=label == self._group.baseline)
+            certificate = judge.certificate(label, answers, is_baseline=label == self._group.baseline)
         except Exception as error:  # stored with the arm, shown in its row
             self._failed(label, error)
             return

@@ -1,14 +1,15 @@
-"""The certificate of another engine's arm: by that engine's own unspeculated scores, or by equality where it has none.
+"""The certificate of another engine's arm: by that engine's own unspeculated scores, or by equality if it has none.
 
 By scores, at temperature 0, with the engine's arm without speculation as baseline:
-* length, divergence and regret: as of our own engine (certify.py), but a token's regret is what the baseline's pass
-  over the prompt and the answer says, and the tolerance is one stated for the dtype;
-* control: the baseline's own tokens pass too, and tokens that were changed on purpose do not: scores that would excuse
-  everything excuse nobody.
+* length, divergence and regret: as for our own engine (certify.py), but a token's regret comes from the baseline's pass
+  over the prompt and the answer, and the tolerance is a fixed one for the dtype;
+* control: the baseline's own tokens pass too, and deliberately changed tokens do not, since scores that accept
+  everything prove nothing.
 By equality, every difference is a problem, because a near-tie cannot be recognised.
 
-Neither sees what both sides share: no fp32 twin of the weights is at hand. Hence no excess (it needs the target's own
-passes in other arrangements) and no distribution (it needs whole distributions, and noise that can be repeated).
+Neither finds errors that both sides share, because no fp32 twin of the weights is available. Hence there is no excess
+(it needs the target's own passes in other arrangements) and no distribution (it needs whole distributions, and noise
+that can be repeated).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from dataclasses import replace
 
 from specbench.harness.engines.load import PromptRequest
 from specbench.harness.quality.certificate.acceptance import acceptance_length, common_length
-from specbench.harness.quality.certificate.answers import Said
+from specbench.harness.quality.certificate.answers import Answers
 from specbench.harness.quality.certificate.certify import Certificate, Divergence
 
-# fp32: as of our own engine. Half precision: logits of 16 to 64 lie 1/8 to 1/4 apart in bf16 (8 significant bits), an
+# fp32: as for our own engine. Half precision: logits of 16 to 64 are 1/8 to 1/4 apart in bf16 (8 significant bits), an
 # eighth of that in fp16 (11 bits); two passes round each of two candidates, in sums of another order.
 STATED_TOLERANCE: Mapping[str, float] = {"float32": 1e-4, "float16": 0.0625, "bfloat16": 0.5}
 _MAX_CHANGED = 8
@@ -40,7 +41,7 @@ class ScoreJudge:
     """Judges arms by the regrets of their tokens. `vocab_size`: for deliberately changed tokens."""
 
     def __init__(
-        self, dtype: str, regrets: Regrets, requests: Sequence[PromptRequest], baseline: Said, vocab_size: int
+        self, dtype: str, regrets: Regrets, requests: Sequence[PromptRequest], baseline: Answers, vocab_size: int
     ):
         assert baseline.outputs is not None
         self._dtype, self._limit, self._ask = dtype, STATED_TOLERANCE[dtype], regrets
@@ -49,14 +50,14 @@ class ScoreJudge:
         self._known: dict[tuple[int, tuple[int, ...]], tuple[float, ...]] = {}
         self._control = list(self._control_problems(vocab_size))
 
-    def certificate(self, arm: str, said: Said, *, is_baseline: bool) -> Certificate:
+    def certificate(self, arm: str, answers: Answers, *, is_baseline: bool) -> Certificate:
         """RuntimeError for an arm without token ids whose baseline has them."""
-        if said.outputs is None:
+        if answers.outputs is None:
             raise RuntimeError("the engine reported no token ids for this arm, but did for its baseline")
-        outputs, base = said.outputs, self._baseline
+        outputs, base = answers.outputs, self._baseline
         pairs = [(number, outputs[number], base[number]) for number in base]
         found = replace(
-            _bare(arm, said, len(pairs)),
+            _bare(arm, answers, len(pairs)),
             num_exact=sum(mine == theirs for _, mine, theirs in pairs),
             divergences=tuple(d for number, mine, theirs in pairs if (d := self._divergence(number, mine, theirs))),
             worst_regret=max((r for number, mine, _ in pairs for r in self._regrets(number, mine)), default=0.0),
@@ -64,7 +65,7 @@ class ScoreJudge:
             judged_by=f"the engine's own scores without speculation; {self._limit:g} is stated for {self._dtype}",
         )
         num_lengths = sum(len(a) != len(b) and common_length(a, b) == min(len(a), len(b)) for _, a, b in pairs)
-        problems = [*self._problems(found, num_lengths), *_drafts(said, is_baseline), *self._control]
+        problems = [*self._problems(found, num_lengths), *_drafts(answers, is_baseline), *self._control]
         return replace(found, problems=tuple(problems))
 
     def _problems(self, found: Certificate, num_lengths: int) -> Iterator[str]:
@@ -104,8 +105,8 @@ class ScoreJudge:
     def _regrets(self, number: int, output: tuple[int, ...]) -> tuple[float, ...]:
         key = number, output
         if key not in self._known:
-            told = self._ask((*self._prompts[number], *output), len(output)) if output else ()
-            self._known[key] = tuple(value if math.isfinite(value) else math.inf for value in told)
+            regrets = self._ask((*self._prompts[number], *output), len(output)) if output else ()
+            self._known[key] = tuple(value if math.isfinite(value) else math.inf for value in regrets)
         return self._known[key]
 
 
@@ -113,63 +114,63 @@ class EqualityJudge:
     """Judges arms by equality with the baseline's outputs, by token ids or else by text. `reason`: why no more is
     possible."""
 
-    def __init__(self, reason: str, baseline: Said):
+    def __init__(self, reason: str, baseline: Answers):
         self._reason, self._baseline = reason, baseline
 
-    def certificate(self, arm: str, said: Said, *, is_baseline: bool) -> Certificate:
-        mine, theirs = said.outputs, self._baseline.outputs
+    def certificate(self, arm: str, answers: Answers, *, is_baseline: bool) -> Certificate:
+        mine, theirs = answers.outputs, self._baseline.outputs
         by_ids = mine is not None and theirs is not None
-        a: Mapping[int, object] = said.texts if mine is None or theirs is None else mine
+        a: Mapping[int, object] = answers.texts if mine is None or theirs is None else mine
         b: Mapping[int, object] = self._baseline.texts if mine is None or theirs is None else theirs
         num_exact = sum(a[number] == b[number] and a[number] is not None for number in b)
-        problems = [*_drafts(said, is_baseline)]
+        problems = [*_drafts(answers, is_baseline)]
         if not any(b.values()):
             problems.append("equality: all answers are empty, which proves nothing")
         if num_exact < len(b):
             different = f"{len(b) - num_exact} of {len(b)} answers differ from the baseline's"
             problems.append(f"equality: {different}; whether these are near-ties is unknown")
         return replace(
-            _bare(arm, said, len(b)),
+            _bare(arm, answers, len(b)),
             num_exact=num_exact,
             judged_by=f"equality of {'token ids' if by_ids else 'texts'} alone",
-            not_done=(f"divergence and regret: {self._reason}", *_untold(said), *_NOT_DONE),
+            not_done=(f"divergence and regret: {self._reason}", *_unknown(answers), *_NOT_DONE),
             problems=tuple(problems),
         )
 
 
-def _bare(arm: str, said: Said, num_prompts: int) -> Certificate:
+def _bare(arm: str, answers: Answers, num_prompts: int) -> Certificate:
     return Certificate(
         arm=arm,
         temperature=0.0,
         num_prompts=num_prompts,
-        num_tokens=said.num_tokens,
+        num_tokens=answers.num_tokens,
         num_exact=0,
         divergences=(),
         worst_regret=None,
         tolerance=None,
         excess=None,
-        acceptance_length=acceptance_length(said.rounds),
+        acceptance_length=acceptance_length(answers.rounds),
         acceptance=None,
         compared_with="",
         distribution=None,
         problems=(),
-        not_done=(*_untold(said), *_NOT_DONE),
+        not_done=(*_unknown(answers), *_NOT_DONE),
     )
 
 
-def _untold(said: Said) -> tuple[str, ...]:
+def _unknown(answers: Answers) -> tuple[str, ...]:
     drafted = "acceptance: another mode of the same drafts to compare with is not run"
     return (
         drafted
-        if said.rounds
+        if answers.rounds
         else "acceptance: neither accepted drafts nor the use of drafts is reported with the answers",
     )
 
 
-def _drafts(said: Said, is_baseline: bool) -> Iterator[str]:
+def _drafts(answers: Answers, is_baseline: bool) -> Iterator[str]:
     """Checks that the sides are what their names say, because otherwise they could agree for no reason."""
-    has_drafts = any(r.proposed for rounds in said.rounds.values() for r in rounds)
+    has_drafts = any(r.proposed for rounds in answers.rounds.values() for r in rounds)
     if is_baseline and has_drafts:
         yield "baseline: drafts were verified in the arm without speculation"
-    if not is_baseline and said.rounds and not has_drafts:
+    if not is_baseline and answers.rounds and not has_drafts:
         yield "acceptance: no draft was verified, so nothing is known about this arm"

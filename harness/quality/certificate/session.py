@@ -74,8 +74,8 @@ class Certifier:
     def certify(self, parts: Parts) -> None:
         """Judges every arm not judged yet; the failure of an arm to run is stored, and the others continue."""
         missing, self._parts = self._missing(), parts
-        asked = {t for temperatures in missing.values() for t in temperatures}
-        judges = {t: self._judge(t) for t in self._settings.temperatures if t in asked}
+        open_temperatures = {t for temperatures in missing.values() for t in temperatures}
+        judges = {t: self._judge(t) for t in self._settings.temperatures if t in open_temperatures}
         for label in self._in_order():
             for temperature in missing[label]:
                 self._certify_arm(label, temperature, judges[temperature])
@@ -84,15 +84,17 @@ class Certifier:
     def parts_to_come(self) -> list[str]:
         """What must still be generated, by kind and in order; announced before the first."""
         missing = self._missing()
-        said: dict[tuple[str, float], None] = dict.fromkeys(
-            (self._baseline, t) for t in self._settings.temperatures if any(t in asked for asked in missing.values())
+        needed: dict[tuple[str, float], None] = dict.fromkeys(
+            (self._baseline, t)
+            for t in self._settings.temperatures
+            if any(t in temperatures for temperatures in missing.values())
         )
         spread = []
         for label in self._in_order():
             for temperature in missing[label]:
-                said |= dict.fromkeys((arm, temperature) for arm in (label, self._references.get(label, label)))
+                needed |= dict.fromkeys((arm, temperature) for arm in (label, self._references.get(label, label)))
                 spread += [label] * (temperature > 0 and self._settings.num_seeds > 0)
-        texts = [label for label, temperature in said if self._file.outputs(label, temperature) is None]
+        texts = [label for label, temperature in needed if self._file.outputs(label, temperature) is None]
         if texts or spread:
             seeds = f", {len(spread)} times {self._settings.num_seeds} seeds" if spread else ""
             self._progress.say(f"to generate: {len(texts)} times {len(self._run.load)} outputs{seeds}")
@@ -110,7 +112,7 @@ class Certifier:
 
     def _judge(self, temperature: float) -> _JudgeAt:
         requests = self._requests(temperature)
-        baseline = self._said(self._baseline, temperature)  # without it nothing can be judged: its errors end all
+        baseline = self._generated(self._baseline, temperature)  # without it nothing can be judged: its errors end all
         tolerance = self._file.tolerance(temperature)
         if tolerance is None:
             texts = [(r.prompt_ids, baseline.outputs[r.id]) for r in requests]
@@ -121,9 +123,9 @@ class Certifier:
 
     def _certify_arm(self, label: str, temperature: float, at: _JudgeAt) -> None:
         try:
-            got, plain = self._said(label, temperature), None
+            got, plain = self._generated(label, temperature), None
             if label in self._references:
-                plain = (self._references[label], self._said(self._references[label], temperature))
+                plain = (self._references[label], self._generated(self._references[label], temperature))
             spread = self._spread(label, temperature, at.seeds) if at.seeds else None
             is_drawn = temperature > 0 and label in self._drawing
             judge = at.texts.of_drawn_drafts if is_drawn else at.texts.certificate
@@ -141,7 +143,7 @@ class Certifier:
         load = self._run.load.plain_at(temperature)
         return [load.request(index) for index in range(len(load.prompts))]
 
-    def _said(self, label: str, temperature: float) -> Generated:
+    def _generated(self, label: str, temperature: float) -> Generated:
         found = self._file.outputs(label, temperature)
         if found is None:
             requests = self._requests(temperature)

@@ -22,8 +22,8 @@ class ScoredText:
     """fp32 on the host, in logits. For sampled requests, the scores include the shared noise."""
 
     score_R: Tensor  # of each token
-    regret_R: Tensor  # how far it lies below the best of its position; inf where the scores are NaN
-    target_regret_AR: Tensor  # of what the target itself would have said, by arrangement of rows; A is 0 for fp32
+    regret_R: Tensor  # how far it is below the best of its position; inf if the scores are NaN
+    target_regret_AR: Tensor  # of the target's own choices, by arrangement of rows; A is 0 for fp32
 
 
 class TextScorer:

@@ -1,15 +1,16 @@
-"""How near a tie must be to count as one: what the arithmetic of a dtype can flip, and nothing more.
+"""How close two tokens must be to count as a tie: what the arithmetic of a dtype can flip, and nothing more.
 
-fp32: 1e-4 in logits, fixed. Any other dtype: measured on the very model, by dense passes without the engine, so that no
-fault of the engine can widen it. An engine that computes logits l + e in place of l emits y instead of the best token b
-only where l_b - l_y <= e_y - e_b. The noise of a position is the largest |e_c - e_b| among its 16 best tokens c, over
-passes with the rows of one verification, of a full batch's and of the whole text. The tolerance is 1.5 times the
-largest noise seen, because more outputs are judged than it was measured on.
+fp32: 1e-4 in logits, fixed. Any other dtype: measured on the model itself, with dense passes without the engine, so
+that no fault of the engine can widen it. An engine that computes logits l + e in place of l emits y instead of the best
+token b only where l_b - l_y <= e_y - e_b. The noise of a position is the largest |e_c - e_b| among its 16 best tokens
+c, over passes with the rows of one verification, of a full batch and of the whole text. The tolerance is 1.5 times the
+largest observed noise, because more outputs are judged than it was measured on.
 
-Errors are those of the noisiest position, so this bound is a ceiling for single tokens and loose for most: in bf16 the
-two best tokens of a third of all positions are nearer than it. A tolerance for each position would be no sharper test:
-three passes do not bound the tail of a position's error (in the tests, a correct engine goes three times beyond it at
-one position in a thousand). What hides below the ceiling shows in the sum of all regrets: excess.py.
+Errors are those of the noisiest position, so this bound is a ceiling for single tokens and loose for most: in bf16, the
+two best tokens of a third of all positions are closer than it. A tolerance for each position would not be a sharper
+test: three passes do not bound the tail of a position's error (in the tests, a correct engine exceeds it threefold at
+one position in a thousand). Errors hidden below the ceiling show in the sum of all regrets: excess.py.
+
 Legend: R output positions, V vocabulary, C best tokens of a position.
 """
 

@@ -39,8 +39,8 @@ def find_rows(test: str | None = None, fewshot: str | None = None, progress: Pro
     rows = Gsm8kRows(
         test=str(questions.path), fewshot=examples, source=f"{questions.source}; few-shot: {examples}", notes=notes
     )
-    asked = {row["question"] for row in read_rows(rows.test)}
-    leaked = sum(row["question"] in asked for row in read_rows(rows.fewshot))
+    test_questions = {row["question"] for row in read_rows(rows.test)}
+    leaked = sum(row["question"] in test_questions for row in read_rows(rows.fewshot))
     if leaked:
         raise ValueError(f"fewshot: {leaked} examples of {examples} are test questions; give the train split")
     return rows

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
 
 GSM8K = "gsm8k"
-DEFAULT_MAX_GEN_TOKENS = 256  # as lm-eval's `hf`, where a task does not say
+DEFAULT_MAX_GEN_TOKENS = 256  # as in lm-eval's `hf`, if a task does not set it
 GENERATION_KEYS = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")  # lm-eval's aliases resolved
 
 
@@ -85,9 +85,10 @@ def find_evaluation(
     gsm8k_files: tuple[str | None, str | None] = (None, None),
     progress: Progress | None = None,
 ) -> EvaluationRecord:
-    """Loads the tasks as the evaluation will, rows and all, before anything is measured; what run.json says of them.
+    """Loads the tasks as the evaluation will, with their rows, before anything is measured; returns their entry in
+    run.json.
 
-    `items`: the folder of the items' raw tables, seen from run.json. `gsm8k_files`: the user's test and train rows.
+    `items`: the folder of the items' raw tables, relative to run.json. `gsm8k_files`: the user's test and train rows.
     Raises ValueError for an unknown task, for rows that cannot be loaded, and for answers longer than `max_model_len`.
     """
     rows = None

@@ -80,7 +80,7 @@ def test_many_lines_are_small_charts_each_named_above_with_one_scale(runs):
     (section,) = crossover_page(runs, Styles()).sections
     plot = section.charts[0]
     drawn = figure(plot)
-    assert not drawn.legends and "facet" not in plot.told
+    assert not drawn.legends and "facet" not in plot.data_columns
     titles = ["".join(axes.get_title().split()) for axes in drawn.axes]
     assert titles == ["".join(name.split()) for name in dict.fromkeys(plot.frame["facet"])] and len(titles) == 2
     assert len({axes.get_ylim() for axes in drawn.axes}) == 1

@@ -19,7 +19,7 @@ from specbench.reports.site.anatomy_page import trace_frame
 from specbench.reports.site.changes import changes_table
 from specbench.reports.site.compare_page import matrix_table
 from specbench.reports.site.groups import by_case, by_load
-from specbench.reports.site.history_series import history_frame, num_searched_commits, points, stories
+from specbench.reports.site.history_series import history_frame, num_searched_commits, points, series_histories
 from specbench.reports.site.runs import read_site_runs
 from specbench.reports.site.verdict_charts import interval_frame, slope_frame
 
@@ -85,23 +85,27 @@ def history(tmp_path_factory):
 
 
 def test_history_finds_the_step_and_counts_commits_from_the_oldest(history):
-    own = [s for s in stories(points(history), [], 4)[0] if s.series.metric == "step_ms" and s.series.arm == EAGLE]
+    own = [
+        s for s in series_histories(points(history), [], 4)[0] if s.series.metric == "step_ms" and s.series.arm == EAGLE
+    ]
     ((step,),) = [story.steps for story in own]
     assert step.change == pytest.approx(0.1) and step.after.commit == "0a" * 20
     frame = history_frame(own, 100)
     assert list(frame["x"]) == list(range(1, 21)) and frame["y"].iloc[-1] / frame["y"].iloc[0] == pytest.approx(1.1)
-    known = stories(points(history), [Accepted(commit="0a" * 20)], 4)[0]
+    known = series_histories(points(history), [Accepted(commit="0a" * 20)], 4)[0]
     assert all(step.accepted for story in known for step in story.steps)
 
 
 def test_a_long_history_is_thinned_and_keeps_its_newest(history):
-    own = [s for s in stories(points(history), [], 4)[0] if s.series.metric == "step_ms" and s.series.arm == EAGLE]
+    own = [
+        s for s in series_histories(points(history), [], 4)[0] if s.series.metric == "step_ms" and s.series.arm == EAGLE
+    ]
     assert list(history_frame(own, 8)["x"]) == [1, 8, 15, 16, 17, 18, 19, 20]
 
 
 def test_a_newest_point_that_stands_out_is_a_suspect(history, tmp_path):
     newest = copied(history[0].path, tmp_path, 98, started="2026-03-09T00:00:00Z", sha="ab" * 20, scale=1.2)
-    found, num_cases = stories(points([*read_site_runs([newest])[0], *history]), [], 4)
+    found, num_cases = series_histories(points([*read_site_runs([newest])[0], *history]), [], 4)
     suspects = {(s.series.metric, s.commit.commit) for story in found for s in story.suspects}
     assert ("step_ms", "ab" * 20) in suspects and num_cases == 1
 

@@ -13,7 +13,7 @@ from specbench.reports.charts.vega import specification
 from specbench.reports.run.answer import answer
 from specbench.reports.site.groups import by_load
 from specbench.reports.site.headline import headlines
-from specbench.reports.site.history_series import points, stories
+from specbench.reports.site.history_series import points, series_histories
 from specbench.reports.site.overview_page import overview_page
 from specbench.reports.site.runs import read_site_runs
 from specbench.reports.site.runs_table import best_speedup, runs_table
@@ -29,7 +29,7 @@ def path(tmp_path_factory):
 def page_of(*paths):
     runs, problems = read_site_runs(paths)
     assert problems == []
-    return overview_page(runs, [], stories(points(runs), [], 4)[0], Styles()), runs
+    return overview_page(runs, [], series_histories(points(runs), [], 4)[0], Styles()), runs
 
 
 def test_the_first_sentence_is_the_answer_and_the_chart_has_its_interval(path):
@@ -130,7 +130,7 @@ def test_steps_of_one_commit_are_one_row_with_the_largest_changes(path, tmp_path
         for n in range(20)
     ]
     runs, _ = read_site_runs(made)
-    (section,) = triage_section(stories(points(runs), [], 4)[0], {run.run_id: run.page for run in runs})
+    (section,) = triage_section(series_histories(points(runs), [], 4)[0], {run.run_id: run.page for run in runs})
     (row,) = section.tables[0].rows
     assert str(row[0]) == "0a" * 6 and row[0].href == runs[9].page and str(row[1]) == "▼ regressed"
     assert "+10.0%" in row[2] and "more" in row[2] and section.sentences[0].endswith("1 regressed.")

@@ -56,7 +56,7 @@ class StepBatch:
     chunk_cu_q_B1: Tensor | None = None  # int32: first rows of the chunks, counted from the first chunk's
     runners: Runners = EAGER
     mode: Mode = SamplingMode.GREEDY  # what its requests ask for at most
-    slots: tuple[int, ...] = ()  # of the real requests, in order
+    slots: tuple[int, ...] = ()  # slots of the real requests, in order
     work: Work = field(default_factory=Work)
     _forwards: dict[tuple[str, int], ForwardBatch] = field(default_factory=dict)
     _bounds: dict[str, int] = field(default_factory=dict)  # by drafter part: most keys, where the host has read it

@@ -84,7 +84,7 @@ class TableDrafts:
         return self.choices[self._index]
 
     def accepted(self, num_drafts: int, status: Sequence[Sequence[int]]) -> None:
-        counts = [row[0] for row in status if row[1]]  # of requests that had not ended
+        counts = [row[0] for row in status if row[1]]  # only of requests that had not ended
         if not counts:
             return
         tried = [self._rates[: min(count + 1, num_drafts)] for count in counts]

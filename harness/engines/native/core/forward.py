@@ -20,7 +20,7 @@ from specbench.harness.engines.native.models.forward import Attention, ForwardBa
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE
 
-GraphPool: TypeAlias = "_POOL_HANDLE | None"  # of torch.cuda.graph_pool_handle(); None: nothing is captured
+GraphPool: TypeAlias = "_POOL_HANDLE | None"  # from torch.cuda.graph_pool_handle(); None: nothing is captured
 _NUM_CAPTURE_WARM_UPS = 2  # JIT compilation and cuBLAS workspaces must be done before a capture
 
 
@@ -65,9 +65,8 @@ class Forward(Protocol):
         *inputs: Tensor,
         features_TF: Tensor | None = None,
     ) -> Tensor:
-        """`model.pieces(batch.ids_T, *inputs)` run to its end over `caches`, one a layer. `inputs` [T, ...] may be
-        overwritten; `features_TF` is written by the model where it is given. The result is valid until the next call.
-        """
+        """Runs `model.pieces(batch.ids_T, *inputs)` to its end over `caches`, one per layer. `inputs` [T, ...] may be
+        overwritten; the model writes `features_TF` if given. The result is valid until the next call."""
         ...
 
 

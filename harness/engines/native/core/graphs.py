@@ -25,7 +25,7 @@ class Segment:
     """Neighbouring phases that are launched as one unit, and how."""
 
     name: str
-    mode: str  # of plans.MODES
+    mode: str  # one of plans.MODES
     phases: tuple[Phase, ...]
 
     @property

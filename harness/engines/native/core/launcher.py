@@ -23,7 +23,7 @@ from specbench.kernels.skinny_gemm import ROW_BLOCKS
 from specbench.kernels.triton_support import use_triton
 
 _PADDING_CHUNK = 8  # rows of a dummy request
-MAX_CAPTURED_ROWS = 512  # of a mixed step, as in vLLM: beyond it the launches are hidden behind the work
+MAX_CAPTURED_ROWS = 512  # in a mixed step, as in vLLM: beyond it, the work hides the launches
 
 
 def capture_sizes(max_num_seqs: int) -> list[int]:

@@ -1,8 +1,8 @@
-"""Logits changed before a token is drawn (spec/logit_edits.py), for every row of a step at once.
+"""Logits edited before a token is drawn (spec/logit_edits.py), for every row of a step at once.
 
-The verified rows of a request have different histories: row j sees the drafts before it as if they were output. What a
-row's history holds is counted anew each round from the tokens that lie on the device anyway, so that nothing has to be
-kept in step with what was accepted.
+The verified rows of a request have different histories: row j sees the drafts before it as if they were output. A row's
+history is counted again each round from the tokens that are on the device anyway, so no state has to follow acceptance.
+
 Legend: B requests, R = B * Q rows, V vocabulary, S slots, L width of the token buffer, K drafts, N tokens before a row.
 """
 
@@ -60,7 +60,7 @@ def _tokens_before(rows: Rows, position_R: Tensor, state: RoundState, num: int) 
     first_B = state.edits.prompt_len_S.index_select(0, slot_B)
     known_BN.masked_fill_((at_BN < first_B.unsqueeze(1)) | (at_BN < 0), -1)
     num_rows = position_BQ.shape[1]
-    depth_BQ = (position_BQ - position_BQ[:, :1]).clamp(0, num_rows - 1)  # of padding rows it may be anything
+    depth_BQ = (position_BQ - position_BQ[:, :1]).clamp(0, num_rows - 1)  # for padding rows it may be anything
     drafts_BK = state.drafts_SK[:, : num_rows - 1].index_select(0, slot_B)
     return follow_drafts(known_BN, depth_BQ, drafts_BK, _sees_drafts(rows, num_rows, state))
 
@@ -76,7 +76,7 @@ def _penalize(logits_RV: Tensor, rows: Rows, position_R: Tensor, state: RoundSta
     in_prompt_BL = at_L < buffers.prompt_len_S.index_select(0, slot_B).unsqueeze(1)
     prompt_BV = count_tokens(tokens_BL, known_BL & in_prompt_BL, vocab)
     output_BV = count_tokens(tokens_BL, known_BL & ~in_prompt_BL, vocab)
-    drafts_BK = state.drafts_SK[:, : num_rows - 1].index_select(0, slot_B)  # of a chain, a round may verify fewer
+    drafts_BK = state.drafts_SK[:, : num_rows - 1].index_select(0, slot_B)  # in a chain, a round may verify fewer
     output_BQV = add_drafts(output_BV, drafts_BK, _sees_drafts(rows, num_rows, state))
     columns = (buffers.repetition_S, buffers.frequency_S, buffers.presence_S)
     penalize(logits_BQV, prompt_BV, output_BQV, *(x.index_select(0, slot_B) for x in columns))

@@ -1,9 +1,10 @@
-"""Log-probabilities of what is said, by the target's own logits: before any change of them, at temperature 1 (vLLM's
+"""Log-probabilities of output and prompt tokens, from the target's unmodified logits at temperature 1 (vLLM's
 raw_logprobs).
 
-Those of a round lie in one block beside its status and go to the host with it. A request sees the ones of the tokens it
-keeps, whatever was verified beside them.
-Legend: B requests, Q rows of a request, R = B * Q, V vocabulary, W most tokens of a request in one round, N columns.
+Those of a round are in one block next to its status and go to the host with it. A request sees the ones of the tokens
+that it keeps, whatever else was verified.
+
+Legend: B requests, Q rows of a request, R = B * Q, V vocabulary, W maximum tokens of a request in one round, N columns.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Drafts that are drawn (`draft_sample_method=probabilistic`): their distributions, kept from the round that drew them
+"""Drafts that are drawn (`draft_sample_method=probabilistic`): their distributions, kept from the round that draws them
 to the round that verifies them.
 
-Only random requests draw, in batches that hold one; greedy requests keep greedy drafts. A drafter's logits are changed
-as its request asks (biases, allowed ids, temperature, min-p, top-k, top-p), which lets more be accepted; penalties,
-min tokens and bad words it does not see. Whatever q is, acceptance is exact (kernels/reject_drafts.py).
-Noise: a draft's is keyed by the round's first position and the drafter's row, so that no round meets noise that an
-earlier one has decided by; coins are keyed by the position they decide.
-Legend: B requests, R rows, S slots, N drafter rows of a round, V target vocabulary, Vd the drafter's, K drafts, C most
-drafts behind one row.
+Only sampled requests draw, in batches that have at least one; greedy requests keep greedy drafts. A drafter's logits
+are edited as its request specifies (biases, allowed ids, temperature, min-p, top-k, top-p), which increases acceptance;
+penalties, min tokens and bad words are ignored. Acceptance is exact for any q (kernels/reject_drafts.py).
+
+Noise: a draft's noise is keyed by the round's first position and the drafter's row, so that no round reuses noise that
+an earlier one decided by; coins are keyed by the position they decide.
+
+Legend: B requests, R rows, S slots, N drafter rows of a round, V target vocabulary, Vd the drafter's, K drafts, C
+maximum drafts after one row.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from specbench.kernels.sample import sample, without_nan
 from specbench.kernels.tree_draw import draw_level, pass_rows
 from specbench.kernels.tree_expand import TreePool
 
-_LANE_BITS = 24  # of a noise key, above the position; lane 0 is the target's own noise
+_LANE_BITS = 24  # bits of a noise key above the position; lane 0 is the target's own noise
 _COINS, _DRAFTS = 1, 2  # lanes; each drafter row of a round has one from _DRAFTS on
 
 
@@ -105,8 +107,8 @@ class SampledDrafts:
     # -- verification ------------------------------------------------------------------------------------------------
 
     def tokens(self, logits_RV: Tensor, rows: Rows, slot_R: Tensor, position_R: Tensor, mode: Mode) -> Tensor:
-        """Token of each verified row (int64 [R]): the accepted draft behind it, else a draw from the residual, or from
-        p if there is no draft. Greedy rows: the best. `position_R`: of the token that each row predicts."""
+        """Token of each verified row (int64 [R]): the accepted draft after it, else a draw from the residual, or from p
+        if there is no draft. Greedy rows: the best. `position_R`: of the token that each row predicts."""
         s = self._state
         temperature_R = s.temperature_S.index_select(0, slot_R)
         is_random_R1 = (temperature_R > 0).unsqueeze(1)

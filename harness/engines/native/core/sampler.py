@@ -1,8 +1,8 @@
-"""The one lossless sampler of every strategy, greedy and sampled.
+"""The single lossless sampler of all strategies, greedy and sampled.
 
-Each verify row emits argmax(log p + Gumbel noise), the noise keyed by (request seed, output position): the token at a
-position does not depend on the strategy, the batch or the round that produced it, and a deterministic draft is accepted
-exactly if it equals that token (the standard coupling; the residual distribution follows by itself).
+Each verify row emits argmax(log p + Gumbel noise), with the noise keyed by (request seed, output position). The token
+at a position therefore does not depend on the strategy, the batch or the round that produced it, and a deterministic
+draft is accepted exactly if it equals that token (the standard coupling; the residual distribution follows by itself).
 
 Legend: R logit rows, V vocabulary.
 """

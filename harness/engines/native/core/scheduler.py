@@ -92,9 +92,8 @@ class Scheduler:
         return self.allocator.pages_for(self.capacity_tokens(self.waiting[0], 1))
 
     def plan_mixed_step(self, num_drafts: int | None = None) -> list[ScheduledRows]:
-        """Rows of decodes first, then prompt chunks within the token budget, admitting while there is room.
-
-        `num_drafts`: verified for each decode; all of them where it is not given."""
+        """Rows of decodes first, then prompt chunks within the token budget, admitting requests while there is room.
+        `num_drafts`: verified for each decode; all of them by default."""
         k1 = (self._num_drafts if num_drafts is None else num_drafts) + 1
         rows = [ScheduledRows(r, k1, False) for r in self.running if not r.is_prefilling]
         # Decodes alone never starve prefill: a chunk of at least one token always fits.

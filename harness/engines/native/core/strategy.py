@@ -33,11 +33,9 @@ DRAFT_SAMPLE_METHODS = (GREEDY_DRAFTS, "probabilistic")
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A named part of a step.
-
-    `run` launches device work on the step's buffers and reads nothing back. `prepare` is the host's work before the
-    launch that holds the phase, outside any graph; what it must wait for it asks of the HostView, which counts it.
-    """
+    """A named part of a step. `run` launches device work on the step's buffers and reads nothing back. `prepare` is the
+    host's work before the launch that contains the phase, outside any graph; it requests anything it must wait for from
+    the HostView, which counts it."""
 
     name: str
     run: Callable[[StepBatch], None]
@@ -76,7 +74,7 @@ class EngineResources:
     new_attention: Callable[[object], Attention]  # a model with .attention(backend, num_positions)
     drafter_rows: str  # "padded": K+1 rows a request in the first pass; "unpadded": the accepted ones only
     sampled_drafts: Callable[[DraftHead | LlamaModel], SampledDrafts | None]  # where drafts are drawn from the model
-    max_query_len: Callable[[HostView, list[int], Tensor], int]  # of an unpadded pass, from its q_lens or cu_q_B1
+    max_query_len: Callable[[HostView, list[int], Tensor], int]  # for an unpadded pass, from its q_lens or cu_q_B1
 
 
 class Drafter(Protocol):
@@ -100,8 +98,8 @@ class Drafter(Protocol):
         ...
 
     def phases(self, batch: StepBatch) -> list[Phase]:
-        """Phases after acceptance that leave drafts of every request in `state.drafts_SK`: as many as the layout has,
-        and -1 behind them unless they are drafts as well. A layout without drafts still keeps a model's keys complete.
+        """Phases after acceptance that write drafts of every request to `state.drafts_SK`: as many as the layout has,
+        followed by -1 unless those are drafts as well. A layout without drafts still keeps a model's keys complete.
 
         Called once for each layout; in a mixed step the layout is ragged and the phases also ingest prompt rows.
         """

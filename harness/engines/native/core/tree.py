@@ -29,8 +29,8 @@ class TreeShape:
     def reach(self) -> int:
         """Positions from n on that a round may write keys to, in the target's cache or the drafter's.
 
-        The target verifies D rows at n; the drafter's first pass covers S + 1 positions, and with all of those
-        accepted its later passes begin behind them: S - 1 of them, k rows each.
+        The target verifies D rows at n; the drafter's first pass covers S + 1 positions. If all of those are accepted,
+        its later passes begin after them: S - 1 passes with k rows each.
         """
         return max(self.num_nodes, self.depth + 1 + (self.depth - 1) * self.topk)
 

@@ -29,8 +29,8 @@ class MultiSync:
     """The host's work between target and drafter, and after the drafter."""
 
     def __init__(self, state: RoundState, bounded_parts: Set[str], captured_parts: Set[str]):
-        """`bounded_parts`: the drafter's parts that take the bound of their launches from the layout. Those of
-        `captured_parts` have it in their graphs in decode rounds; where no others are left, no length is read."""
+        """`bounded_parts`: the drafter's parts that take the bound of their launches from the layout. `captured_parts`
+        have it in their graphs in decode rounds; if no others are left, no length is read."""
         self._state = state
         self._mixed_parts = bounded_parts
         self._decode_parts = bounded_parts - captured_parts

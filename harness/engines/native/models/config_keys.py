@@ -147,7 +147,7 @@ EAGLE3_KEYS: dict[str, Rule] = {
     "bias": _OFF,
     "eagle_aux_hidden_state_layer_ids": _AUX_LAYERS,
     "eagle_config": Nested(EAGLE_CONFIG_KEYS),
-    "ptd_token_id": _TOKEN_ID,  # of heads that draft all tokens in one pass
+    "ptd_token_id": _TOKEN_ID,  # for heads that draft all tokens in one pass
 }
 # vllm-project/speculators: the layer's config is nested under a key, next to the head's own keys.
 SPECULATORS_KEYS: dict[str, Rule] = {

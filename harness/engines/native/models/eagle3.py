@@ -53,7 +53,7 @@ class Eagle3Head(EagleHead):
         super().__init__(config, weights)
         self.options = options
         self.placeholder = placeholder
-        self.aux_layers = aux_layers  # of the target: the states entering them are its features
+        self.aux_layers = aux_layers  # layers of the target: the states entering them are its features
 
     @property
     def feature_size(self) -> int:

@@ -42,7 +42,7 @@ def _build_head(head: Eagle3Config, source: WeightSource, target: LlamaModel, d2
     config, draft_vocab = head.layer, head.draft_vocab_size
     h, feature_size = config.hidden_size, head.num_aux * head.target_hidden_size
     prefix = _layer_prefix(source)
-    # The target's own are shared only where they fit.
+    # The target's own are shared only if they fit.
     own_embed = source.has("embed_tokens.weight") or h != target.config.hidden_size
     shape, embed_VH, embed_group = (target.config.vocab_size, h), target.embed_VH, target.group
     if own_embed:

@@ -15,7 +15,7 @@ from specbench.harness.engines.native.models.linear import Linear
 from specbench.harness.engines.native.models.quantization import Activations, Fp8Format
 from specbench.kernels.fp8 import E4M3, GROUP, LARGEST, fp8_block_linear, quantize_rows, widen_blocks
 
-_FIRST_CAPABILITY = (8, 9)  # of NVIDIA's GPUs that multiply E4M3
+_FIRST_CAPABILITY = (8, 9)  # lowest of the NVIDIA GPUs that multiply E4M3
 _ROW_ALIGNMENT = 16  # outputs and inputs, as torch._scaled_mm takes them
 
 

@@ -1,9 +1,8 @@
-"""The processes that share the matrices of one model, one a GPU, and what they tell each other on the way.
+"""The processes that share the matrices of one model, one per GPU, and their communication during a pass.
 
-Shapes: T rows, H hidden, V vocabulary, R logit rows.
-A column-parallel product needs nobody; a row-parallel one is a sum over the group; logits are gathered, so that every
-rank draws the same token from the same numbers, by the same seeds. Nothing here waits for the host: all of it can be
-captured, in the same order on every rank.
+Shapes: T rows, H hidden, V vocabulary, R logit rows. A column-parallel product needs no communication; a row-parallel
+one is a sum over the group; logits are gathered, so that every rank draws the same token from the same numbers, with
+the same seeds. Nothing here waits for the host: all of it can be captured, in the same order on every rank.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from specbench.harness.engines.native.models.config_rules import check_keys, fla
 from specbench.harness.engines.native.models.quantization import check_unquantized
 from specbench.workloads.json_values import Json, JsonObject
 
-_NUM_AUX = 3  # of the paper
+_NUM_AUX = 3  # as in the paper
 # By the names of SafeAILab, SGLang and vLLM; the last two are those of speculators.
 _ARCHITECTURES = {
     **ARCHITECTURES,
@@ -114,7 +114,7 @@ def _flat(raw: JsonObject, where: str) -> JsonObject:
     own = {key: value for key, value in raw.items() if key not in ("architectures", "model_type")}
     check_keys(own, SPECULATORS_KEYS, where)
     for key in ("speculators_model_type", "transformer_layer_config", "norm_before_residual"):
-        if own.get(key) is None:  # of the last speculators and vLLM have different defaults
+        if own.get(key) is None:  # the latest speculators and vLLM have different defaults
             raise ValueError(f"{where}: {key} is missing; is this config complete?")
     layer = object_of(raw, "transformer_layer_config")
     kind = layer.get("model_type", "llama")

@@ -1,14 +1,11 @@
 """The matrix product of a layer: one object that knows the fastest way to multiply its weight on its device.
 
-Shapes: rows T, inputs I, outputs O.
-
-On a CPU with AVX512-BF16 and a C compiler bfloat16 goes through `kernels/product.py`, in which a row has the same sums
-alone and among others. Else oneDNN is about twice as fast for the few rows of a decode round as torch's `F.linear`,
-which reads an [O, I] weight in the order of the file, when it may lay the weight out itself once
-(`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses), and the weight is not that of a
-toy, where its call costs more than the product. Every strategy, `no-spec` included, goes through the same products.
-
-On a GPU the few rows of a decode round go through `kernels/skinny_gemm.py`, more rows through cuBLAS.
+Shapes: rows T, inputs I, outputs O. On a CPU with AVX512-BF16 and a C compiler, bfloat16 uses `kernels/product.py`, in
+which a row has the same sums whether alone or among others. Otherwise, for the few rows of a decode round, oneDNN is
+about twice as fast as torch's `F.linear`, which reads an [O, I] weight in file order. This requires that oneDNN may lay
+out the weight once (`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses), and that
+the weight is not tiny, where its call costs more than the product. Every strategy, `no-spec` included, uses the same
+products. On a GPU the few rows of a decode round use `kernels/skinny_gemm.py`, more rows cuBLAS.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class DecoderLayer:
     o: Product
     post_norm: Tensor
     mlp: Mlp
-    head_norm_2D: Tensor | None = None  # of query and key heads: Qwen3
+    head_norm_2D: Tensor | None = None  # for query and key heads: Qwen3
 
 
 class LlamaModel:

@@ -69,5 +69,5 @@ def _widened(weight_EOI: Tensor, scale: Tensor | None) -> Tensor:
     if scale.shape[1] == weight_EOI.shape[1]:
         return weight_EOI.float() * scale
     experts, outputs, inputs = weight_EOI.shape
-    rows = scale.view(-1, scale.shape[2])  # whole blocks: those of all experts lie below each other
+    rows = scale.view(-1, scale.shape[2])  # whole blocks: those of all experts are stacked
     return widen_blocks(weight_EOI.view(-1, inputs), rows).view(experts, outputs, inputs)

@@ -189,8 +189,8 @@ def _part(name: str, shape: Sequence[int], split: int | None, group: Group) -> t
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """On a CPU by the bits, which grow with the magnitude: numpy's maximum is one pass at the memory's speed, where a
-    reduction of torch would wait for all its threads at each of hundreds of tensors."""
+    """On a CPU, compares bits, which grow with the magnitude: numpy's maximum is one pass at memory speed, while a
+    torch reduction would wait for all its threads for each of hundreds of tensors."""
     if tensor.device.type != "cpu":  # a finite sum has finite terms; finite terms may still overflow it
         return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
     signed, unsigned = _BITS[tensor.itemsize]

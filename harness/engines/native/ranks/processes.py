@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from specbench.harness.engines.native.ranks.wire import Done, Failed, Order, Said
+from specbench.harness.engines.native.ranks.wire import Done, Failed, Notice, Order
 from specbench.harness.engines.process.log_tail import telling_line
 from specbench.harness.engines.process.supervised import Supervised
 
@@ -121,7 +121,7 @@ class Processes:
         give_up_at = float("inf")
         while len(answers) < self._size and time.monotonic() < give_up_at:
             for rank, message in self._messages(set(range(self._size)) - set(answers)):
-                if isinstance(message, Said):
+                if isinstance(message, Notice):
                     getattr(receiver, message.name)(*message.args)
                     continue
                 answers[rank] = message

@@ -22,7 +22,7 @@ from specbench.harness.engines.native.adapter import NativeEngine
 from specbench.harness.engines.native.arms import ResolvedArm
 from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.engines.native.models.group import join
-from specbench.harness.engines.native.ranks.wire import Done, Failed, Order, Teller
+from specbench.harness.engines.native.ranks.wire import Done, Failed, Forwarder, Order
 from specbench.harness.engines.traced import Traced, Tracer
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.spec.conditions import RunConfig
@@ -38,7 +38,7 @@ class Rank:
         self._rank, self._size, self._meeting = rank, size, meeting
         self._deployments: dict[int, NativeDeployment] = {}
 
-    def open(self, teller: Teller, config: RunConfig) -> tuple[Model, list[ResolvedArm]]:
+    def open(self, forwarder: Forwarder, config: RunConfig) -> tuple[Model, list[ResolvedArm]]:
         device = pick_device(config.device)
         if device.type == "cuda":
             torch.cuda.set_device(self._rank)
@@ -54,40 +54,40 @@ class Rank:
             splits_drafter=config.draft_tensor_parallel_size != 1,
         )
         self._engine = NativeEngine(group)
-        return self._engine.open(config, teller)
+        return self._engine.open(config, forwarder)
 
-    def deploy(self, teller: Teller, number: int, arm: ResolvedArm, config: RunConfig) -> tuple[EngineFacts, int]:
+    def deploy(self, forwarder: Forwarder, number: int, arm: ResolvedArm, config: RunConfig) -> tuple[EngineFacts, int]:
         made = self._engine.deploy(arm, config, Path(os.devnull))
         assert isinstance(made, NativeDeployment), "a rank starts no ranks"
         self._deployments[number] = made
         return made.described, made.batch_size
 
-    def drop(self, teller: Teller, number: int) -> None:
+    def drop(self, forwarder: Forwarder, number: int) -> None:
         self._deployments.pop(number, None)
 
-    def warm_up(self, teller: Teller, number: int, load: Any, warmup: WarmUp) -> WarmUp:
+    def warm_up(self, forwarder: Forwarder, number: int, load: Any, warmup: WarmUp) -> WarmUp:
         self._deployments[number].warm_up(load, warmup)
         return warmup
 
-    def measure(self, teller: Teller, number: int, load: Any) -> None:
+    def measure(self, forwarder: Forwarder, number: int, load: Any) -> None:
         group = self._engine.target.model.group
         before = group.num_agreements
-        self._deployments[number].measure(load, teller)
-        teller.add_counters([CounterRow("ranks.agreements", group.num_agreements - before)])
+        self._deployments[number].measure(load, forwarder)
+        forwarder.add_counters([CounterRow("ranks.agreements", group.num_agreements - before)])
 
-    def generate(self, teller: Teller, number: int, requests: Any) -> dict[int, str | None]:
-        return self._deployments[number].generate(requests, teller)
+    def generate(self, forwarder: Forwarder, number: int, requests: Any) -> dict[int, str | None]:
+        return self._deployments[number].generate(requests, forwarder)
 
-    def ask(self, teller: Teller, number: int, name: str, args: tuple[Any, ...]) -> Any:
+    def ask(self, forwarder: Forwarder, number: int, name: str, args: tuple[Any, ...]) -> Any:
         """A method of the deployment that needs no sink."""
         return getattr(self._deployments[number], name)(*args)
 
     def trace(
-        self, teller: Teller, number: int, load: Any, num_rounds: int, tracer_of: Callable[[int], Tracer]
+        self, forwarder: Forwarder, number: int, load: Any, num_rounds: int, tracer_of: Callable[[int], Tracer]
     ) -> Traced:
         return self._deployments[number].trace(load, num_rounds, tracer_of(self._rank))
 
-    def look(self, teller: Teller, number: int, read: Callable[[NativeDeployment], Any]) -> Any:
+    def look(self, forwarder: Forwarder, number: int, read: Callable[[NativeDeployment], Any]) -> Any:
         return read(self._deployments[number])
 
 
@@ -97,14 +97,14 @@ def serve(rank: Rank, is_first: bool, orders: Connection, answers: Connection) -
             order: Order = orders.recv()
         except EOFError:
             return
-        teller = Teller(answers.send if is_first else lambda said: None)
+        forwarder = Forwarder(answers.send if is_first else lambda message: None)
         try:
-            value = getattr(rank, order.name)(teller, *order.args)
+            value = getattr(rank, order.name)(forwarder, *order.args)
         except Exception as error:  # reported to the sender of the order, which decides what it means
             traceback.print_exc()
             answers.send(Failed(_kind(error), str(error) or type(error).__name__, traceback.format_exc()))
         else:
-            answers.send(Done(value if is_first else None, teller.way))
+            answers.send(Done(value if is_first else None, forwarder.way))
 
 
 def _kind(error: Exception) -> str:

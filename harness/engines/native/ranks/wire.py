@@ -19,7 +19,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Notice:
     """A message before the answer, from rank 0 only: a method of the sink or the progress, and its arguments."""
 
     name: str
@@ -43,12 +43,12 @@ class Failed:
     traceback: str
 
 
-class Teller:
+class Forwarder:
     """A sink and a progress that pass on what they get, and record which path the engine took."""
 
     cancelled = False
 
-    def __init__(self, tell: Callable[[Said], None]):
+    def __init__(self, tell: Callable[[Notice], None]):
         self._tell = tell
         self._way = hashlib.sha256()
 
@@ -58,29 +58,29 @@ class Teller:
         return self._way.hexdigest()
 
     def say(self, text: str) -> None:
-        self._tell(Said("say", (text,)))
+        self._tell(Notice("say", (text,)))
 
     def asset(self, name: str, done: int, total: int) -> None:
-        self._tell(Said("asset", (name, done, total)))
+        self._tell(Notice("asset", (name, done, total)))
 
     def request(self, row: RequestRow) -> None:
         self._note(row.request_id, row.output_token_ids, row.finish_reason)
-        self._tell(Said("request", (row,)))
+        self._tell(Notice("request", (row,)))
 
     def add_steps(self, rows: Sequence[StepRow]) -> None:
         for row in rows:
             self._note(row.step, row.kind, row.request_id, row.num_padded_rows, row.num_accepted, row.num_emitted)
             self._note(row.graph, row.syncs)
-        self._tell(Said("add_steps", (rows,)))
+        self._tell(Notice("add_steps", (rows,)))
 
     def add_phases(self, rows: Sequence[PhaseRow]) -> None:
-        self._tell(Said("add_phases", (rows,)))
+        self._tell(Notice("add_phases", (rows,)))
 
     def add_counters(self, rows: Sequence[CounterRow]) -> None:
-        self._tell(Said("add_counters", (rows,)))
+        self._tell(Notice("add_counters", (rows,)))
 
     def add_logprobs(self, rows: Sequence[LogprobRow]) -> None:
-        self._tell(Said("add_logprobs", (rows,)))
+        self._tell(Notice("add_logprobs", (rows,)))
 
     def _note(self, *what: object) -> None:
         self._way.update(repr(what).encode())

@@ -15,7 +15,7 @@ from specbench.harness.judge.history.steps import (
     find_segments,
     find_suspects,
 )
-from specbench.reports.experiments.history_table import Told, series_table
+from specbench.reports.experiments.history_table import SegmentedSeries, series_table
 
 CV = 0.003
 
@@ -137,7 +137,7 @@ def test_another_way_of_being_driven_starts_a_segment_and_is_no_regression():
     assert dated_steps(found, segments) == []
     newest = series(values[:41], driven=told[:41])
     assert find_suspects(newest) == [] and find_suspects(series(values[:41])) != []
-    table = series_table(Told(series=newest, segments=find_segments(newest), steps=[]), 2)
+    table = series_table(SegmentedSeries(series=newest, segments=find_segments(newest), steps=[]), 2)
     assert table.rows[-1][-1] == "driven differently: from now on HTTP"
     (step,) = dated_steps(series(values), find_segments(series(values)))
     assert step.verdict == "regressed", "nobody said that they were driven differently"
