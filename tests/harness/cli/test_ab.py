@@ -294,7 +294,9 @@ def test_refused_before_anything_is_written(cli, small, runs, inline, case):
 
 def test_refused_in_one_process(cli, small, runs):
     result = cli("ab", *small, "-A", "no-spec", "-B", "no-spec --dtype bfloat16", "--in-process")
-    assert result.exit_code == 2 and "they do in dtype; leave --in-process out" in result.stderr and not runs.exists()
+    assert (
+        result.exit_code == 2 and "also differ in dtype; leave --in-process out" in result.stderr and not runs.exists()
+    )
 
 
 def test_a_mismatch_that_was_asked_for_is_said(cli, small, only_run, inline):
