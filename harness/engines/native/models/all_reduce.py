@@ -13,11 +13,11 @@ from torch import Tensor
 METHODS = ("auto", "nccl", "one-shot", "two-shot")
 LARGEST = 16 << 20  # bytes of the shared buffer; larger sums, of long prompts, go through NCCL whatever the method
 
-# By ranks: bytes up to which a method is the fastest, in a CUDA graph on H200 with NVLink, without the copies to and
-# from the shared buffer. Two ranks: measured (benchmarks/all_reduce.py). Four: one-shot reads three times as much a
-# rank, so it ends earlier; to be measured.
+# By ranks: bytes up to which a method is the fastest in a CUDA graph on H200 with NVLink, with the copies to and from
+# the shared buffer, of which two-shot has one more. Two ranks: measured (benchmarks/README.md). Four: one-shot reads
+# three times as much a rank, so it loses earlier; not measured yet.
 _BEST = {
-    2: ((64 << 10, "one-shot"), (LARGEST, "two-shot")),
+    2: ((256 << 10, "one-shot"), (LARGEST, "two-shot")),
     4: ((32 << 10, "one-shot"), (LARGEST, "two-shot")),
 }
 

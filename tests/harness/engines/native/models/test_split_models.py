@@ -175,7 +175,7 @@ def test_symmetric_memory_needs_gpus():
 
 
 def test_auto_goes_by_size():
-    assert [best(n, 2) for n in (8 << 10, 64 << 10, 1 << 20, LARGEST + 1)] == [
+    assert [best(n, 2) for n in (8 << 10, 256 << 10, 512 << 10, LARGEST + 1)] == [
         "one-shot",
         "one-shot",
         "two-shot",

@@ -1,0 +1,41 @@
+"""The tables of two GPUs in benchmarks/README.md are those of the stored repeats, and `auto` is the fastest of them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+from specbench.harness.engines.native.models.all_reduce import best
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+README = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
+METHODS = ("nccl", "one-shot", "two-shot", "one-shot engine", "two-shot engine")
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def test_all_reduce():
+    kept = json.loads((BENCHMARKS / "results" / "all-reduce-h200-x2.json").read_text())
+    rows = [_cells(line) for line in README if line.startswith("| ") and " KiB |" in line]
+    assert len(rows) == len(kept["repeats_us"]) == 11
+    for (size, *figures, auto), (num_bytes, repeats) in zip(rows, kept["repeats_us"].items(), strict=True):
+        medians = {name: statistics.median(repeats[name]) for name in METHODS}
+        assert size == f"{int(num_bytes) >> 10:,} KiB" and figures == [f"{medians[name]:.1f}" for name in METHODS]
+        as_used = {"nccl": medians["nccl"], **{name: medians[f"{name} engine"] for name in ("one-shot", "two-shot")}}
+        assert auto == best(int(num_bytes), 2) == min(as_used, key=as_used.__getitem__)
+
+
+def test_race():
+    kept = json.loads((BENCHMARKS / "results" / "decode-race-h200-x2.json").read_text())
+    start = README.index("### More cells, and two GPUs")
+    rows = [_cells(line) for line in README[start : start + 45] if line.startswith(("| llama", "| qwen"))]
+    for row, cell in zip(rows, kept, strict=True):
+        ratios = [ours / theirs for ours, theirs in zip(cell["ours_tps"], cell["vllm_tps"], strict=True)]
+        assert row[:4] == [cell["shape"], str(cell["k"]), str(cell["batch"]), f"{cell['num_prompt']:,}"]
+        assert row[4] == f"{statistics.median(cell['ours_tps']):,.0f}"
+        assert row[6] == f"{statistics.median(cell['vllm_tps']):,.0f}"
+        assert row[8] == f"{statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+        assert row[9] == str(len(ratios))
