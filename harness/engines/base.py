@@ -173,6 +173,10 @@ class Deployment(Protocol):
         ...
 
 
+class EndedError(RuntimeError):
+    """The engine ended in an earlier block, which reported why; no further block can run."""
+
+
 class NotReadyError(RuntimeError):
     """A program that was not ready within its time limit. It is not waited for a second time."""
 

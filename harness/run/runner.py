@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from specbench.harness.engines.base import Deployment, ResolvedArm
+from specbench.harness.engines.base import Deployment, EndedError, ResolvedArm
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.metrics.run_results import results
 from specbench.harness.roofline.of_engine import forwards_of
@@ -140,8 +140,9 @@ class Arms:
         except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
             self._run.deployments.logs.explain(label, error)
             record_failure(self._directory, label, repeat, error, f"repeat {repeat + 1}")
-            log = self._directory.path / ERROR_LOG
-            self._progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")
+            if not isinstance(error, EndedError):  # one line for an engine that has ended, not one a block
+                log = self._directory.path / ERROR_LOG
+                self._progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")
             return False
         add_record(self._directory.path, watch.record(label, repeat, self._place_of(label, repeat)))
         return True

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from specbench.harness.engines.base import EndedError
 from specbench.harness.engines.native.ranks.wire import Done, Failed, Notice, Order
 from specbench.harness.engines.process.log_tail import telling_line
 from specbench.harness.engines.process.supervised import Supervised
@@ -97,7 +98,7 @@ class Processes:
         ValueError if every rank reports one, RuntimeError for everything else that goes wrong.
         """
         if self._ended:
-            raise RuntimeError(f"tensor_parallel_size: the ranks have ended: {self._ended}")
+            raise EndedError(f"tensor_parallel_size: the ranks have ended: {self._ended}")
         try:
             with contextlib.suppress(BrokenPipeError):  # a death, which is found below
                 for each in self._processes:
