@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.harness.metrics.acceptance_groups import acceptance_groups
+from specbench.harness.metrics.grouping import both_group_numbers, group_numbers
 from specbench.harness.stats.spread import ratio_interval
 from specbench.harness.store.results import (
     Acceptance,
@@ -19,6 +20,9 @@ from specbench.harness.store.results import (
     SglangAcceptance,
     VllmAcceptance,
 )
+
+_COUNTS = ("num_proposed", "draft_depth", "num_accepted", "num_emitted")
+_COLUMNS = ("repeat", "request_id", "prompt_id", "step", "is_prefill", "truncated", *_COUNTS)
 
 
 def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str = "request_id") -> Acceptance:
@@ -41,9 +45,11 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
       included.
     * groups: acceptance by context length and by temperature (acceptance_groups.py).
     """
-    steps = steps[steps["num_accepted"].notna()]  # for some engines, the clients' chunks are stored too
-    rows = steps[~steps["is_prefill"].astype(bool)]
-    verified = rows[rows["draft_depth"] >= 1]
+    steps = steps[[name for name in _COLUMNS if name in steps]]
+    if steps["num_accepted"].hasnans:
+        steps = steps[steps["num_accepted"].notna()]  # for some engines, the clients' chunks are stored too
+    rows = steps[~steps["is_prefill"].to_numpy().astype(bool)]
+    verified = rows[rows["draft_depth"].to_numpy() >= 1]
     depth, accepted = (verified[name].to_numpy().astype(int) for name in ("draft_depth", "num_accepted"))
     num_accepted, num_verified = int(accepted.sum()), len(verified)
     nodes, is_chain = int(verified["num_proposed"].sum()), bool((verified["num_proposed"] == depth).all())
@@ -67,22 +73,23 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
 
 
 def _num_truncated(rows: pd.DataFrame) -> int:
-    truncated = rows[rows["truncated"].astype(bool)]
-    return int((truncated["num_accepted"] + 1 - truncated["num_emitted"]).sum())
+    truncated, accepted, emitted = (rows[name].to_numpy() for name in ("truncated", "num_accepted", "num_emitted"))
+    is_truncated = truncated.astype(bool)
+    return int(np.nansum(accepted[is_truncated] + 1 - emitted[is_truncated]))
 
 
 def _by_request(verified: pd.DataFrame) -> float | None:
     if verified.empty:
         return None
-    keys = [name for name in ("repeat", "request_id") if name in verified]
-    return float(1 + verified.groupby(keys)["num_accepted"].mean().mean())
+    requests = group_numbers(verified[name].to_numpy() for name in ("repeat", "request_id") if name in verified)
+    return float(1 + (np.bincount(requests, verified["num_accepted"]) / np.bincount(requests)).mean())
 
 
 def _interval(verified: pd.DataFrame, cluster: str) -> AcceptanceInterval | None:
     if verified.empty:
         return None
-    sums = verified.groupby(cluster)["num_accepted"].agg(["sum", "count"])
-    interval = ratio_interval(sums["sum"], sums["count"])
+    clusters = group_numbers([verified[cluster].to_numpy()])
+    interval = ratio_interval(np.bincount(clusters, verified["num_accepted"]), np.bincount(clusters))
     if interval is None:
         return None
     return AcceptanceInterval(
@@ -111,11 +118,11 @@ def _vllm(verified: pd.DataFrame) -> VllmAcceptance:
     """vLLM v1/spec_decode/metrics.py: counters over requests and steps that had drafts."""
     if verified.empty:
         return VllmAcceptance()
-    accepted = verified["num_accepted"].to_numpy()
-    positions = range(1, int(verified["draft_depth"].max()) + 1)
+    accepted, depth, nodes = (verified[name].to_numpy() for name in ("num_accepted", "draft_depth", "num_proposed"))
+    positions = range(1, int(depth.max()) + 1)
     return VllmAcceptance(
         mean_acceptance_length=float(1 + accepted.sum() / len(accepted)),
-        draft_acceptance_rate=float(accepted.sum() / verified["num_proposed"].sum()),
+        draft_acceptance_rate=float(accepted.sum() / np.nansum(nodes)),
         per_position=tuple(float((accepted >= i).mean()) for i in positions),
     )
 
@@ -124,13 +131,21 @@ def _sglang(requests: pd.DataFrame, rows: pd.DataFrame) -> SglangAcceptance:
     """SGLang's scheduler log and per-request meta info (spec_verify_ct, avg_spec_accept_length)."""
     if rows.empty:
         return SglangAcceptance()
-    keys = [name for name in ("repeat", "request_id") if name in rows and name in requests]
-    forwards = rows.groupby(keys).size()
-    tokens = requests.set_index(keys)["num_output_tokens"].reindex(forwards.index).dropna()
-    most_nodes = int(rows["num_proposed"].max())
-    per_request = tokens / forwards.reindex(tokens.index)
+    most_nodes, num_accepted = int(rows["num_proposed"].max()), rows["num_accepted"].sum()
+    per_request = _tokens_per_forward(requests, rows)
     return SglangAcceptance(
-        accept_length=float((rows["num_accepted"].sum() + len(rows)) / len(rows)),
-        accept_rate=float(rows["num_accepted"].sum() / (len(rows) * most_nodes)) if most_nodes else None,
+        accept_length=float((num_accepted + len(rows)) / len(rows)),
+        accept_rate=float(num_accepted / (len(rows) * most_nodes)) if most_nodes else None,
         avg_spec_accept_length=float(per_request.mean()) if len(per_request) else None,
     )
+
+
+def _tokens_per_forward(requests: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
+    """Output tokens / forwards of each request that has both."""
+    keys = [name for name in ("repeat", "request_id") if name in rows and name in requests]
+    of_requests, of_rows = both_group_numbers(requests, rows, keys)
+    forwards = np.bincount(of_rows, minlength=len(requests) + len(rows))
+    tokens = np.full(len(forwards), np.nan)
+    tokens[of_requests] = requests["num_output_tokens"]
+    known = (forwards > 0) & ~np.isnan(tokens)
+    return tokens[known] / forwards[known]

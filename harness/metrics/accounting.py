@@ -6,9 +6,13 @@ A decode round is a step of kind `decode`. Decode figures come from decode round
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from pandas.api.extensions import ExtensionArray
 
+from specbench.harness.metrics.grouping import starts_of_runs
 from specbench.harness.stats.spread import percentiles, under
 
 RESIDUAL_LIMIT = 0.03
@@ -16,6 +20,10 @@ RESIDUAL_LIMIT = 0.03
 
 _NS_PER_MS = 1e6
 _GAP = "gap"
+_SHARED = ["kind", "t_start_ns", "t_host_ns", "t_device_ns", "batch_size"]
+_SHARED += ["num_rows", "num_padded_rows", "num_draft_rows", "graph", "num_syncs"]
+"""Columns of `steps` that have the same value in all rows of a step."""
+_OF_ROUNDS = [*_SHARED[3:8], "num_syncs", "round_ns", "gap_ns", "emitted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +47,37 @@ def step_table(steps: pd.DataFrame) -> pd.DataFrame:
     from the moment the host had the previous result to this launch, 0 if launches overlap, nan for the first. If the
     engine does not report device times, both are as seen by the host; if it does not report steps, there are none.
     """
-    steps = steps[steps["t_start_ns"].notna()]
-    shared = ["kind", "t_start_ns", "t_host_ns", "t_device_ns", "batch_size"]
-    shared += ["num_rows", "num_padded_rows", "num_draft_rows"]
-    by_step = steps.assign(num_decoding=~steps["is_prefill"].astype(bool)).groupby("step", sort=True)
-    table = by_step[[*shared, "graph", "num_syncs"]].first()
-    table["emitted"] = by_step["num_emitted"].sum()
-    table["num_decoding"] = by_step["num_decoding"].sum()
-    done_ns = {"round_ns": table["t_device_ns"].fillna(table["t_host_ns"]), "host_ns": table["t_host_ns"]}
+    if steps["t_start_ns"].hasnans:
+        steps = steps[steps["t_start_ns"].notna()]
+    number = steps["step"].to_numpy()
+    order = np.argsort(number, kind="stable")
+    starts = starts_of_runs(number[order])
+    table: dict[str, Any] = {name: _first_known(steps[name].array.take(order), starts) for name in _SHARED}
+    decoding, emitted = ~steps["is_prefill"].to_numpy().astype(bool), steps["num_emitted"].fillna(0).to_numpy()
+    for name, summed in (("emitted", emitted), ("num_decoding", decoding)):
+        table[name] = np.add.reduceat(summed[order].astype(int), starts) if len(starts) else summed.astype(int)
+    started_ns, host_ns, device_ns = (np.asarray(table[f"t_{name}_ns"]) for name in ("start", "host", "device"))
+    done_ns = {"round_ns": np.where(np.isnan(device_ns), host_ns, device_ns), "host_ns": host_ns}
     for name, ended_ns in done_ns.items():
-        table[name] = (ended_ns - ended_ns.shift().fillna(table["t_start_ns"])).clip(lower=0)
-    table["gap_ns"] = (table["t_start_ns"] - table["t_host_ns"].shift()).clip(lower=0)
-    return table
+        before_ns = _shifted(ended_ns)
+        table[name] = (ended_ns - np.where(np.isnan(before_ns), started_ns, before_ns)).clip(min=0)
+    table["gap_ns"] = (started_ns - _shifted(host_ns)).clip(min=0)
+    return pd.DataFrame(table, index=pd.Index(number[order][starts], name="step"))
+
+
+def _first_known(values: ExtensionArray, starts: np.ndarray) -> ExtensionArray:
+    """Of each step, whose rows begin at `starts`, the first value that is known."""
+    known = ~np.asarray(values.isna())
+    if known.all():
+        return values.take(starts)
+    at = np.where(known, np.arange(len(known)), len(known))
+    first = np.minimum.reduceat(at, starts)
+    return values.take(np.where(first < np.append(starts[1:], len(known)), first, -1), allow_fill=True)
+
+
+def _shifted(values: np.ndarray) -> np.ndarray:
+    """Each value's predecessor; nan for the first."""
+    return np.concatenate([[np.nan], values[:-1]])[: len(values)]
 
 
 def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
@@ -61,26 +88,28 @@ def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
     forward, padding included, and of the first drafter pass. row_padding: share of the target's rows that is padding.
     drafts_per_round: rows of a request less one, mean over rounds; rounds_by_drafts: share of the rounds with each.
     """
-    rounds = table[table["kind"] == "decode"]
-    total_s = rounds["round_ns"].sum() / 1e9
-    padded = rounds["num_padded_rows"].sum()
+    is_decode, is_mixed = (table["kind"].to_numpy(dtype=object) == kind for kind in ("decode", "mixed"))
+    rounds = {name: table[name].to_numpy()[is_decode] for name in _OF_ROUNDS}
+    total_s = np.nansum(rounds["round_ns"]) / 1e9
+    padded = np.nansum(rounds["num_padded_rows"])
     drafts = rounds["num_rows"].astype(float) / rounds["batch_size"].astype(float) - 1
+    known_gaps_ns = rounds["gap_ns"][~np.isnan(rounds["gap_ns"])]
     return {
         "decode_tps": rounds["emitted"].sum() / total_s if total_s > 0 else None,
         "round_ms.mean": _mean_ms(rounds["round_ns"]),
         **under("round_ms", percentiles(rounds["round_ns"] / _NS_PER_MS, 50, 99)),
         "gap_ms.mean": _mean_ms(rounds["gap_ns"]),
-        **under("gap_ms", percentiles(rounds["gap_ns"].dropna() / _NS_PER_MS, 50)),
+        **under("gap_ms", percentiles(known_gaps_ns / _NS_PER_MS, 50)),
         "syncs_per_round": _known_mean(rounds["num_syncs"]),
         "mean_batch_size": _known_mean(rounds["batch_size"]),
         "rows_per_round": _known_mean(rounds["num_padded_rows"]),
         "draft_rows_per_round": _known_mean(rounds["num_draft_rows"]),
-        "row_padding": 1 - rounds["num_rows"].sum() / padded if padded else None,
-        "num_decode_rounds": len(rounds) if len(table) else None,
-        "num_mixed_steps": int((table["kind"] == "mixed").sum()) if len(table) else None,
+        "row_padding": 1 - np.nansum(rounds["num_rows"]) / padded if padded else None,
+        "num_decode_rounds": int(is_decode.sum()) if len(table) else None,
+        "num_mixed_steps": int(is_mixed.sum()) if len(table) else None,
         "drafts_per_round": _known_mean(drafts),
         **under("rounds_by_drafts", _shares(drafts)),
-        **under("rounds_by_graph", rounds["graph"].value_counts().to_dict()),
+        **under("rounds_by_graph", table["graph"][is_decode].value_counts().to_dict()),
     }
 
 
@@ -106,9 +135,9 @@ def accounting_identity(
     `residual_instrumented` instead. No residual without phases. The second part says which phases were used: plain,
     instrumented, None.
     """
-    rows = steps[~steps["is_prefill"].astype(bool)]
-    num_tokens = rows["num_emitted"].sum()
-    num_forwards = int((rows["kind"] == "decode").sum())
+    is_decode = ~steps["is_prefill"].to_numpy().astype(bool)
+    num_tokens = np.nansum(steps["num_emitted"].to_numpy()[is_decode])
+    num_forwards = int((steps["kind"].to_numpy(dtype=object)[is_decode] == "decode").sum())
     source, wide = _phases_for_identity(phases)
     parts_ms = _parts_ms(wide, table)
     if not parts_ms or not num_tokens or not tpot_ms:
@@ -132,17 +161,22 @@ def _by_round(phases: pd.DataFrame, table: pd.DataFrame, instrumented: bool) -> 
     An instrumented capture may run outside the timed steps; its rounds are kept although the step log does not have
     them.
     """
-    chosen = phases[phases["instrumented"].astype(bool) == instrumented]
+    chosen = phases[phases["instrumented"].to_numpy().astype(bool) == instrumented]
     if chosen.empty:
         return pd.DataFrame()
-    kinds = chosen["step"].map(table["kind"])
-    chosen = chosen[(kinds == "decode") | (kinds.isna() & instrumented)]
-    wide = chosen.groupby(["step", "phase"])["duration_ns"].sum().unstack() / _NS_PER_MS
-    return wide[list(chosen["phase"].unique())]  # in the order in which they ran, not by name
+    at = table.index.get_indexer(chosen["step"])
+    is_decode = (table["kind"].to_numpy(dtype=object) == "decode")[at] if len(table) else np.zeros(len(at), bool)
+    chosen = chosen[((at >= 0) & is_decode) | ((at < 0) & instrumented)]
+    steps, names, durations_ns = (chosen[name].to_numpy() for name in ("step", "phase", "duration_ns"))
+    rows, columns = pd.factorize(steps, sort=True), pd.factorize(names)  # phases in the order in which they ran
+    wide = np.full((len(rows[1]), len(columns[1])), np.nan)
+    wide[rows[0], columns[0]] = 0.0
+    np.add.at(wide, (rows[0], columns[0]), durations_ns / _NS_PER_MS)
+    return pd.DataFrame(wide, index=pd.Index(rows[1], name="step"), columns=pd.Index(columns[1]))
 
 
 def _medians(wide: pd.DataFrame) -> dict[str, float]:
-    return {str(name): float(wide[name].median()) for name in wide}
+    return {str(name): float(median) for name, median in wide.median().items()}
 
 
 def _phases_for_identity(phases: PhaseRounds) -> tuple[str | None, pd.DataFrame]:
@@ -156,43 +190,51 @@ def _parts_ms(wide: pd.DataFrame, table: pd.DataFrame) -> dict[str, float]:
     """Mean ms of each phase and of the gap, weighted by the requests in the round."""
     if wide.empty:
         return {}
-    weights = table["num_decoding"].reindex(wide.index).fillna(1)
-    work = wide.drop(columns=_GAP, errors="ignore").dropna(how="all").fillna(0.0)
-    parts = {str(name): _weighted(work[name], weights) for name in work}
-    rounds = table[table["kind"] == "decode"]
-    gaps = wide[_GAP].dropna() if _GAP in wide else rounds["gap_ns"].dropna() / _NS_PER_MS
-    if len(gaps):
-        parts[_GAP] = _weighted(gaps, table["num_decoding"].reindex(gaps.index).fillna(1))
+    weights = table["num_decoding"].reindex(wide.index).fillna(1).to_numpy()
+    work = wide.drop(columns=_GAP, errors="ignore")
+    worked = work.notna().to_numpy().any(axis=1)
+    parts = {str(name): _weighted(work[name].fillna(0.0).to_numpy()[worked], weights[worked]) for name in work}
+    if _GAP in wide:
+        gaps_ms = wide[_GAP].to_numpy()
+    else:
+        is_decode = table["kind"].to_numpy(dtype=object) == "decode"
+        gaps_ms, weights = (table[name].to_numpy()[is_decode] for name in ("gap_ns", "num_decoding"))
+        gaps_ms = gaps_ms / _NS_PER_MS
+    if (known := ~np.isnan(gaps_ms)).any():
+        parts[_GAP] = _weighted(gaps_ms[known], weights[known])
     return parts
 
 
-def _weighted(values: pd.Series, weights: pd.Series) -> float:
-    weights = weights.reindex(values.index)
+def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
     return float((values * weights).sum() / weights.sum())
 
 
 def _mixed_request_ms(requests: pd.DataFrame, table: pd.DataFrame) -> float:
     """Time that decoding requests spent in mixed steps or were stalled by them, summed over requests."""
-    first_ns = requests.loc[requests["num_output_tokens"] >= 1, "t_first_ns"].sort_values()
-    last_ns = requests.loc[requests["num_output_tokens"] >= 1, "t_last_ns"].sort_values()
-    mixed = table[table["kind"] == "mixed"]
-    begun = first_ns.searchsorted(mixed["t_start_ns"], side="right")
-    ended = last_ns.searchsorted(mixed["t_host_ns"], side="left")
-    num_waiting = (begun - ended).clip(min=0)
-    return float((mixed["host_ns"] * num_waiting).sum() / _NS_PER_MS)
+    alive = requests["num_output_tokens"].to_numpy() >= 1
+    first_ns, last_ns = (np.sort(requests[name].to_numpy()[alive]) for name in ("t_first_ns", "t_last_ns"))
+    is_mixed = table["kind"].to_numpy(dtype=object) == "mixed"
+    starts_ns, ends_ns, lasted_ns = (
+        table[name].to_numpy()[is_mixed] for name in ("t_start_ns", "t_host_ns", "host_ns")
+    )
+    begun = first_ns.searchsorted(starts_ns, side="right")
+    ended = last_ns.searchsorted(ends_ns, side="left")
+    return float(np.nansum(lasted_ns * (begun - ended).clip(min=0)) / _NS_PER_MS)
 
 
-def _shares(counts: pd.Series) -> dict[str, float]:
+def _shares(counts: np.ndarray) -> dict[str, float]:
     """By number; empty if they are not whole in every round."""
     if not (counts % 1 == 0).all():
         return {}
-    return {str(int(count)): float(share) for count, share in counts.value_counts(normalize=True).sort_index().items()}
+    numbers, rounds = np.unique(counts, return_counts=True)
+    return {str(int(number)): float(share) for number, share in zip(numbers, rounds / len(counts), strict=True)}
 
 
-def _known_mean(values: pd.Series) -> float | None:
+def _known_mean(values: np.ndarray) -> float | None:
     """None if there are none, or if the engine does not report them."""
-    return float(values.mean()) if len(values) and values.notna().all() else None
+    return float(values.mean()) if len(values) and not np.isnan(values).any() else None
 
 
-def _mean_ms(durations_ns: pd.Series) -> float | None:
-    return float(durations_ns.mean() / _NS_PER_MS) if durations_ns.notna().any() else None
+def _mean_ms(durations_ns: np.ndarray) -> float | None:
+    known = durations_ns[~np.isnan(durations_ns)]
+    return float(known.mean() / _NS_PER_MS) if len(known) else None

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from specbench.harness.metrics.grouping import group_numbers, with_prompts
 from specbench.harness.metrics.same_requests import pair_requests
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE, ArmRecord
 from specbench.harness.store.block_records import BlockRecord
@@ -98,8 +99,8 @@ def _is_one_at_a_time(requests: pd.DataFrame) -> bool:
 
 def _by_prompt(requests: pd.DataFrame, steps: pd.DataFrame) -> float:
     """Geometric mean over prompts of their tokens per forward: the limit of a mean of TPOT ratios over prompts."""
-    prompts = requests[["repeat", "request_id", "prompt_id"]]
-    rows = steps[~steps["is_prefill"].astype(bool) & steps["num_accepted"].notna()]
-    rows = rows.merge(prompts, on=["repeat", "request_id"], how="inner")
-    sums = rows.groupby("prompt_id")["num_emitted"].agg(["sum", "count"])
-    return float(np.exp(np.log((sums["sum"] / sums["count"]).astype(float)).mean()))
+    rows = steps[~steps["is_prefill"].to_numpy().astype(bool) & steps["num_accepted"].notna().to_numpy()]
+    rows = with_prompts(rows[["repeat", "request_id", "num_emitted"]], requests)
+    prompts = group_numbers([rows["prompt_id"].to_numpy()])
+    per_forward = np.bincount(prompts, rows["num_emitted"]) / np.bincount(prompts)
+    return float(np.exp(np.log(per_forward).mean()))

@@ -15,11 +15,19 @@ RANKS = (50, 90, 95, 99)
 """Percentiles of TTFT, TPOT, ITL and E2EL."""
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
+_MOMENTS = ("t_submit_ns", "t_first_ns", "t_last_ns", "t_first_device_ns", "t_last_device_ns")
+_OF_ALIVE = ("request_id", "t_last_ns", "num_output_tokens")
+_TIMES = ["request_id", "num_output_tokens", *_MOMENTS]
 
 
 def served(requests: pd.DataFrame) -> pd.DataFrame:
     """Requests that produced output and were not aborted: finish reason stop or length, at least one token."""
-    return requests[requests["finish_reason"].isin(["stop", "length"]) & (requests["num_output_tokens"] >= 1)]
+    return requests[_is_served(requests)]
+
+
+def _is_served(requests: pd.DataFrame) -> np.ndarray:
+    reasons = requests["finish_reason"].to_numpy(dtype=object)
+    return ((reasons == "stop") | (reasons == "length")) & (requests["num_output_tokens"].to_numpy() >= 1)
 
 
 def tpot_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
@@ -51,8 +59,8 @@ def _since_submit_ms(done: pd.DataFrame, moment: str) -> pd.Series:
 
 def window_s(requests: pd.DataFrame) -> float:
     """From the first submit to the last token of any request; 0 without requests."""
-    alive = requests[requests["num_output_tokens"] >= 1]
-    return (alive["t_last_ns"].max() - requests["t_submit_ns"].min()) / _NS_PER_S if len(alive) else 0.0
+    last_ns = requests["t_last_ns"][requests["num_output_tokens"].to_numpy() >= 1]
+    return (last_ns.max() - requests["t_submit_ns"].min()) / _NS_PER_S if len(last_ns) else 0.0
 
 
 def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]:
@@ -64,11 +72,11 @@ def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, fl
     is one gap and m - 1 zeros, so its mean is the weighted TPOT and its tail the real stall. icl_ms: gaps between
     chunks, where a chunk is everything that became visible at one moment. tps_per_user: 1 / mean TPOT.
     """
-    done = served(requests)
-    tokens = done["num_output_tokens"]
-    tpot, tpot_device = _tpot_ms(done), _tpot_ms(done, "_device")
-    ttft, e2el = _since_submit_ms(done, "t_first_ns"), _since_submit_ms(done, "t_last_ns")
-    burst, chunks = _gaps_ms(steps, done)
+    done = requests[_TIMES][_is_served(requests)]
+    tokens = done["num_output_tokens"].to_numpy()
+    tpot = _tpot_ms(done)
+    ttft, e2el = (_since_submit_ms(done, name).to_numpy() for name in ("t_first_ns", "t_last_ns"))
+    burst, chunks = _gaps_ms(steps, done["request_id"].to_numpy())
     return {
         "ttft_ms.mean": _mean(ttft),
         **under("ttft_ms", percentiles(ttft, *RANKS)),
@@ -76,9 +84,9 @@ def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, fl
         "tpot_ms.mean": _mean(tpot),
         "tpot_ms.weighted": _weighted_tpot_ms(done),
         **under("tpot_ms", percentiles(tpot, *RANKS)),
-        "tpot_device_ms.mean": _mean(tpot_device),
+        "tpot_device_ms.mean": _mean(_tpot_ms(done, "_device")),
         **under("e2el_ms", percentiles(e2el, *RANKS)),
-        "e2e_per_token_ms": _mean((done["t_last_ns"] - done["t_submit_ns"]) / tokens / _NS_PER_MS),
+        "e2e_per_token_ms": _mean(e2el / tokens),
         "itl_ms.mean": _mean(burst),
         **under("itl_ms", percentiles(burst, *RANKS)),
         "icl_ms.mean": _mean(chunks),
@@ -95,13 +103,14 @@ def throughput_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str,
     number of requests in service was at its maximum, divided by that time; a request is in service from the launch of
     its first step to its last token. None if the step log is empty.
     """
-    alive = requests[requests["num_output_tokens"] >= 1]
+    is_alive = requests["num_output_tokens"].to_numpy() >= 1
+    ids, last_ns, num_tokens = (requests[name].to_numpy()[is_alive] for name in _OF_ALIVE)
     duration_s = window_s(requests)
     return {
         "window_s": duration_s,
-        "tps": alive["num_output_tokens"].sum() / duration_s if duration_s > 0 else None,
-        "requests_per_s": len(served(requests)) / duration_s if duration_s > 0 else None,
-        **_steady(alive, steps),
+        "tps": num_tokens.sum() / duration_s if duration_s > 0 else None,
+        "requests_per_s": int(_is_served(requests).sum()) / duration_s if duration_s > 0 else None,
+        **_steady(ids, last_ns, steps),
     }
 
 
@@ -111,22 +120,25 @@ def _weighted_tpot_ms(done: pd.DataFrame) -> float | None:
     return total_ms / num_gaps if num_gaps else None
 
 
-def _gaps_ms(steps: pd.DataFrame, done: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+def _gaps_ms(steps: pd.DataFrame, served_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Burst ITL and ICL samples, pooled over served requests."""
-    rows = steps[(steps["num_emitted"] > 0) & steps["request_id"].isin(done["request_id"])]
-    chunks = rows.groupby(["request_id", "t_host_ns"], sort=True)["num_emitted"].sum().reset_index()
-    gaps = chunks.groupby("request_id")["t_host_ns"].diff().dropna().to_numpy() / _NS_PER_MS
-    num_zeros = int(chunks["num_emitted"].sum() - len(chunks))
+    ids, moments_ns, emitted = (steps[name].to_numpy() for name in ("request_id", "t_host_ns", "num_emitted"))
+    kept = (emitted > 0) & np.isin(ids, served_ids) & ~np.isnan(moments_ns)
+    order = np.lexsort((moments_ns[kept], ids[kept]))
+    ids, moments_ns = ids[kept][order], moments_ns[kept][order]
+    same_request, later_ns = ids[1:] == ids[:-1], np.diff(moments_ns)
+    gaps = later_ns[same_request & (later_ns > 0)] / _NS_PER_MS
+    num_chunks = len(ids) - int((same_request & (later_ns == 0)).sum())
+    num_zeros = int(emitted[kept].sum()) - num_chunks
     return np.concatenate([gaps, np.zeros(num_zeros)]), gaps
 
 
-def _steady(alive: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]:
-    if steps.empty or alive.empty:
+def _steady(ids: np.ndarray, end_ns: np.ndarray, steps: pd.DataFrame) -> dict[str, float | None]:
+    """`ids`, `end_ns`: of the requests with a token, and of their last ones."""
+    if steps.empty or not len(ids):
         return {"steady_tps": None, "max_in_flight": None}
-    start_ns = steps.groupby("request_id")["t_start_ns"].min().reindex(alive["request_id"]).to_numpy()
-    end_ns = alive["t_last_ns"].to_numpy()
-    known = ~np.isnan(start_ns.astype(float))
-    times = np.concatenate([start_ns[known], end_ns[known]])
+    known, start_ns = _first_starts_ns(steps, ids)
+    times = np.concatenate([start_ns, end_ns[known]])
     changes = np.repeat([1, -1], known.sum())
     order = np.lexsort((changes, times))  # at one moment, ends before starts
     in_flight = np.cumsum(changes[order])
@@ -134,9 +146,21 @@ def _steady(alive: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float | None]
     if not at_max.size or at_max[-1] + 1 == in_flight.size:  # no request took any time
         return {"steady_tps": None, "max_in_flight": None}
     first_ns, last_ns = times[order][at_max[0]], times[order][at_max[-1] + 1]
-    visible = steps.loc[(steps["t_host_ns"] > first_ns) & (steps["t_host_ns"] <= last_ns), "num_emitted"].sum()
+    moments_ns = steps["t_host_ns"].to_numpy()
+    visible = np.nansum(steps["num_emitted"].to_numpy()[(moments_ns > first_ns) & (moments_ns <= last_ns)])
     duration_s = (last_ns - first_ns) / _NS_PER_S
     return {"steady_tps": visible / duration_s if duration_s > 0 else None, "max_in_flight": int(in_flight.max())}
+
+
+def _first_starts_ns(steps: pd.DataFrame, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of `ids` have a step with a known start, and the earliest start of each that has."""
+    step_ids, start_ns = (steps[name].to_numpy() for name in ("request_id", "t_start_ns"))
+    is_known = ~np.isnan(start_ns)
+    step_ids, start_ns = step_ids[is_known], start_ns[is_known]
+    order = np.lexsort((start_ns, step_ids))
+    started, first = np.unique(step_ids[order], return_index=True)
+    has_started = np.isin(ids, started)
+    return has_started, start_ns[order][first][np.searchsorted(started, ids[has_started])]
 
 
 def _mean(values: pd.Series | np.ndarray) -> float | None:

@@ -24,11 +24,12 @@ from specbench.harness.metrics.accounting import (
 from specbench.harness.metrics.counted_acceptance import with_counted
 from specbench.harness.metrics.counters import counter_marks, without_void
 from specbench.harness.metrics.doubts import changed_output, doubts
+from specbench.harness.metrics.grouping import with_prompts
 from specbench.harness.metrics.imported_speedup import over_requests
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
 from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.metrics.speedup import baseline_of, speedup
-from specbench.harness.stats.spread import Spread, spread, under
+from specbench.harness.stats.spread import Spread, spreads, under
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import (
     Acceptance,
@@ -152,6 +153,7 @@ def _summarise_arm(
     whole_failures = requests[requests["request_id"] == FAILED_ARM_REQUEST_ID]
     requests = requests[requests["request_id"] != FAILED_ARM_REQUEST_ID]
     errors = [*whole_failures["error"], *requests.loc[requests["error"] != "", "error"]]
+    steps = frames.steps[frames.steps["arm"] == label]
     is_compared = mine and baseline is not None and baseline.label != label
     summary = ArmSummary(
         label=label,
@@ -162,11 +164,10 @@ def _summarise_arm(
         num_requests=len(requests),
         num_failed_requests=int(requests["finish_reason"].isin(["error", "abort"]).sum()),
         spreads=_spreads(mine),
-        acceptance=_pooled_acceptance(label, requests, frames) if mine else None,
+        acceptance=_pooled_acceptance(label, requests, steps, frames) if mine else None,
         speedup=_speedup(arm, baseline, blocks, frames.requests) if is_compared and baseline else None,
         marks=(*arm.notes, *_driven_otherwise(arm, baseline), *_interrupted(label, whole_failures, frames)),
     )
-    steps = frames.steps[frames.steps["arm"] == label]
     seen = [frames.seen[block] for block in blocks if block[0] == label and block in frames.seen]
     speculated = summary.speedup if baseline is not None and _speculates_beside(arm, baseline) else None
     doubted = doubts(arm, speculated, summary.acceptance, requests, steps, seen) if mine else ()
@@ -212,7 +213,7 @@ def _spreads(blocks: Sequence[Figures]) -> dict[str, Spread]:
         for name, value in figures.items():
             if value is not None:
                 values.setdefault(name, []).append(float(value))
-    return {name: spread(found) for name, found in values.items()}
+    return spreads(values)
 
 
 def _numbers(value: Acceptance | _Parts) -> Figures:
@@ -227,11 +228,10 @@ def _numbers(value: Acceptance | _Parts) -> Figures:
     return found
 
 
-def _pooled_acceptance(label: str, requests: pd.DataFrame, frames: Frames) -> Acceptance:
-    prompts = requests[["repeat", "request_id", "prompt_id"]]
-    mine = frames.steps[frames.steps["arm"] == label].merge(prompts, on=["repeat", "request_id"], how="inner")
+def _pooled_acceptance(label: str, requests: pd.DataFrame, steps: pd.DataFrame, frames: Frames) -> Acceptance:
     counted = frames.counters[frames.counters["arm"] == label].groupby("name")["value"].sum()
-    return with_counted(acceptance_metrics(requests, mine, cluster="prompt_id"), counted.to_dict())
+    pooled = acceptance_metrics(requests, with_prompts(steps, requests), cluster="prompt_id")
+    return with_counted(pooled, counted.to_dict())
 
 
 def _marks(summary: ArmSummary, num_failed_blocks: int, num_notes: int) -> Iterator[str]:

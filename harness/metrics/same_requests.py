@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
+
+from specbench.harness.metrics.grouping import both_group_numbers, occurrences, places_of
 
 KEYS = ("repeat", "prompt_id", "occurrence")
 SUFFIXES = ("_a", "_b")
@@ -14,8 +17,18 @@ FAILED = "error"  # as a finish_reason
 def pair_requests(a: pd.DataFrame, b: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Requests of two arms that ran the same prompt in the same repeat (or block): KEYS, and `columns` of both sides,
     ending in _a and _b. A prompt's n-th run pairs with its n-th. `a`, `b`: rows of `requests`, one arm each."""
-    sides = [_numbered(rows)[[*KEYS, *columns]] for rows in (a, b)]
-    return sides[0].merge(sides[1], on=list(KEYS), suffixes=SUFFIXES)
+    a, b = (rows.iloc[np.argsort(rows["request_id"].to_numpy(), kind="stable")] for rows in (a, b))
+    a, b = (
+        rows.assign(occurrence=occurrences(numbers))
+        for rows, numbers in zip((a, b), both_group_numbers(a, b, KEYS[:2]), strict=True)
+    )
+    places = places_of(*both_group_numbers(a, b, KEYS))
+    rows_a = np.flatnonzero(places >= 0)
+    rows_b = places[rows_a]
+    pairs = {key: a[key].array.take(rows_a) for key in KEYS}
+    pairs |= {f"{name}{SUFFIXES[0]}": a[name].array.take(rows_a) for name in columns}
+    pairs |= {f"{name}{SUFFIXES[1]}": b[name].array.take(rows_b) for name in columns}
+    return pd.DataFrame(pairs)
 
 
 def same_output(pairs: pd.DataFrame) -> pd.Series:
@@ -28,8 +41,3 @@ def count_same_outputs(a: pd.DataFrame, b: pd.DataFrame) -> tuple[int, int]:
     pairs = pair_requests(a, b, ["output_sha256", "finish_reason"])
     has_failed = (pairs["finish_reason_a"] == FAILED) | (pairs["finish_reason_b"] == FAILED)
     return int((same_output(pairs) & ~has_failed).sum()), len(pairs)
-
-
-def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
-    ordered = rows.sort_values("request_id")
-    return ordered.assign(occurrence=ordered.groupby(["repeat", "prompt_id"]).cumcount())

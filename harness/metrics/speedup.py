@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from specbench.harness.metrics.grouping import group_numbers
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.same_requests import FAILED, pair_requests, same_output
 from specbench.harness.registry import BASELINE
@@ -47,9 +48,8 @@ def speedup(
     tps = block_ratio("tps", label, baseline, blocks)
     answers = answer_pairs(label, baseline, requests)
     pairs = _timed(answers)
-    by_prompt = pairs.groupby("prompt_id")["log_ratio"].mean()
-    by_block = pairs.pivot_table(index="repeat", columns="prompt_id", values="log_ratio", aggfunc="mean")
-    interval = crossed_interval(by_block.to_numpy(dtype=float))
+    by_prompt, by_block = _means(pairs)
+    interval = crossed_interval(by_block)
     known = answers.dropna(subset=["output_sha256_a", "output_sha256_b"])
     return Speedup(
         baseline=baseline,
@@ -64,6 +64,17 @@ def speedup(
         same_output_rate=float(known["same_output"].mean()) if len(known) else None,
         method="geometric mean of paired TPOT ratios; " + _method(interval, len(by_block)),
     )
+
+
+def _means(pairs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Mean log ratio of every prompt [P], and of every prompt in every block [B, P], nan where it has none."""
+    prompts, blocks = (group_numbers([pairs[name].to_numpy()]) for name in ("prompt_id", "repeat"))
+    shape = blocks.max(initial=-1) + 1, prompts.max(initial=-1) + 1
+    sums, counts = np.zeros(shape), np.zeros(shape)
+    np.add.at(sums, (blocks, prompts), pairs["log_ratio"].to_numpy(dtype=float))
+    np.add.at(counts, (blocks, prompts), 1)
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        return sums.sum(axis=0) / counts.sum(axis=0), sums / counts
 
 
 def _method(interval: Interval | None, num_blocks: int) -> str:

@@ -45,15 +45,20 @@ class Interval:
 def spread(values: Sequence[float]) -> Spread:
     """Spread of at least one value."""
     assert len(values) > 0, "spread of no values"
-    array = np.asarray(values, dtype=float)
-    low, median, high = np.quantile(array, [0.25, 0.5, 0.75])
-    return Spread(
-        median=float(median),
-        min=float(array.min()),
-        max=float(array.max()),
-        iqr=float(high - low),
-        n=len(array),
-    )
+    return spreads({"": values})[""]
+
+
+def spreads(values: Mapping[str, Sequence[float]]) -> dict[str, Spread]:
+    """The spread of each; figures with the same number of values are looked at together."""
+    found: dict[str, Spread] = {}
+    for n in {len(own) for own in values.values()}:
+        names = [name for name, own in values.items() if len(own) == n]
+        array = np.array([values[name] for name in names], dtype=float)
+        lows, medians, highs = np.quantile(array, [0.25, 0.5, 0.75], axis=1)
+        columns = (medians, array.min(axis=1), array.max(axis=1), highs - lows)
+        for name, *own in zip(names, *(column.tolist() for column in columns), strict=True):
+            found[name] = Spread(median=own[0], min=own[1], max=own[2], iqr=own[3], n=n)
+    return {name: found[name] for name in values}
 
 
 def under(prefix: str, figures: Mapping[str, float | None]) -> dict[str, float | None]:
