@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+from toy.interpreter import prepare_once_a_launch
 from toy.interrupts import QUIET_PROC
 from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan, params
 
@@ -40,6 +41,8 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 typer.testing._get_command = typer.main.get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
 # lm-eval asks for it with each evaluation: pip lists what is installed, 2 s a call.
 torch.utils.collect_env.get_pretty_env_info = cache(torch.utils.collect_env.get_pretty_env_info)
+if os.environ.get("TRITON_INTERPRET") == "1":
+    prepare_once_a_launch()
 # What git says of this checkout stays as it is, and no test takes the power away: 30 and 70 ms a run.
 run_directory.git_state = cache(run_directory.git_state)  # type: ignore[attr-defined]
 os.fsync = lambda fd: None
