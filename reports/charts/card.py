@@ -6,8 +6,8 @@ even for the smallest size is cut and ends with a mark. Only doubts about the fi
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ _LAST_PX, _LINE_PX, _GAP_PX = HEIGHT_PX - 16, 15, 8  # below the chart
 _VALUE_SHARE = 0.6  # share of the width of a fact that has a note
 _SIZES = {"big": 40.0, "answer": 21.0, "value": 21.0, "note": 11.5, "small": 11.5}  # points
 _TRIALS = 4
+_LETTERS = 64  # about what a line holds
 _CUT = " ..."
 
 
@@ -132,31 +133,55 @@ def _write(drawn: Figure, text: str, place: Place, size: float, **look: str) -> 
 
     def fits(tried: float) -> bool:
         written.set_fontsize(tried)
-        return _height(written, _folded(written, text, place.width)) <= place.height
+        return _height(written, _first_lines(written, text, place)) <= place.height
 
     chosen = sizes[min(bisect_left(sizes, True, key=fits), len(sizes) - 1)]
     written.set_fontsize(chosen)
-    lines = _folded(written, text, place.width)
+    lines = _first_lines(written, text, place)
     while len(lines) > 1 and _height(written, lines) > place.height:
         lines = [*lines[:-2], lines[-2][: -len(_CUT)] + _CUT]
     written.set_text("\n".join(lines))
     return written
 
 
-def _folded(written: Text, text: str, width_px: float) -> list[str]:
+def _first_lines(written: Text, text: str, place: Place) -> list[str]:
+    """The lines of `text` up to the first that is below the box: what comes after it is never drawn."""
+    lines: list[str] = []
+    for line in _folded(written, text, place.width):
+        lines.append(line)
+        if _height(written, lines) > place.height:
+            break
+    return lines
+
+
+def _folded(written: Text, text: str, width_px: float) -> Iterator[str]:
     """Greedily, between words; words that are wider than the box are broken."""
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if _width(written, longer) <= width_px:
-            lines[-1] = longer
-            continue
-        while _width(written, word) > width_px and len(word) > 1:
-            fits = bisect_right(range(1, len(word)), width_px, key=lambda n: _width(written, word[:n]))
-            lines.append(word[: max(fits, 1)])
-            word = word[max(fits, 1) :]
-        lines.append(word)
-    return [line for line in lines if line]
+    words, num_before = text.split(), 1
+    while words:
+        num_words = _most_that_fit(written, words, " ", width_px, num_before)
+        if num_words:
+            yield " ".join(words[:num_words])
+            words, num_before = words[num_words:], num_words
+        else:
+            num_letters = max(1, _most_that_fit(written, words[0], "", width_px, _LETTERS))
+            yield words[0][:num_letters]
+            words[:1] = [rest] if (rest := words[0][num_letters:]) else []
+
+
+def _most_that_fit(written: Text, pieces: Sequence[str], between: str, width_px: float, guess: int) -> int:
+    """The number of pieces, from the first, whose text is at most that wide. Measuring takes a millisecond for a line
+    and longer for more, so the search starts near the guess."""
+    low, high, step = 0, len(pieces) + 1, 1
+    at = min(guess, len(pieces))
+    while low + 1 < high:
+        if _width(written, between.join(pieces[:at])) <= width_px:
+            low, at = at, at + step
+        else:
+            high, at = at, at - step
+        step *= 2
+        if not low < at < high:
+            at = (low + high) // 2
+    return low
 
 
 def _width(written: Text, line: str) -> float:
