@@ -40,18 +40,30 @@ def site(tmp_path_factory):
 @pytest.fixture
 def opened(open_file, site):
     """`opened(path, folded, **context)`: a page with its charts drawn; every section is opened unless `folded`."""
+    return lambda path, folded=False, **options: drawn(open_file, site, path, folded, **options)
 
-    def open_page(path, folded=False, **options):
-        path, _, fragment = path.partition("#")
-        page = open_file(site[0] / path, site[0], fragment=fragment, **options)
-        if page.locator(".chart").count():
-            page.wait_for_selector("html[data-charts=drawn]")
-        if not folded:
-            open_all(page)
-            assert page.locator(".chart:not([data-state=drawn])").count() == 0
-        return page
 
-    return open_page
+@pytest.fixture(scope="module")
+def page(request, open_shared, site):
+    """The one page on which all tests of a name look, and of which none changes more than the colours."""
+    page = drawn(open_shared, site, run_path(site, 1) if request.param == "run" else f"{request.param}.html")
+    yield page
+    page.close()
+
+
+def on_pages(*names):
+    return pytest.mark.parametrize("page", names, indirect=True, scope="module")
+
+
+def drawn(open_file, site, path, folded=False, **options):
+    path, _, fragment = path.partition("#")
+    page = open_file(site[0] / path, site[0], fragment=fragment, **options)
+    if page.locator(".chart").count():
+        page.wait_for_selector("html[data-charts=drawn]")
+    if not folded:
+        open_all(page)
+        assert page.locator(".chart:not([data-state=drawn])").count() == 0
+    return page
 
 
 def open_all(page):
@@ -214,11 +226,10 @@ def test_hostile_labels_are_shown_literally(opened, site):
         assert page.evaluate("document.images.length") == 0
 
 
-def test_each_chart_has_its_table(opened):
-    for name in PAGES:
-        page = opened(f"{name}.html")
-        charts, tables = page.locator("figure.chart-figure"), page.locator("figure.chart-figure details table")
-        assert 0 < charts.count() == tables.count()
+@on_pages(*PAGES)
+def test_each_chart_has_its_table(page):
+    charts, tables = page.locator("figure.chart-figure"), page.locator("figure.chart-figure details table")
+    assert 0 < charts.count() == tables.count()
 
 
 def test_a_colour_has_a_shape_beside_it(opened):
@@ -247,11 +258,14 @@ def test_charts_follow_the_colour_scheme_and_paper(opened):
     assert page.locator("nav").first.is_hidden() and page.locator(".chart svg").first.is_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", [*PAGES, "run"])
-def test_axe_finds_nothing_serious(opened, serious_violations, site, name, scheme):
-    page = opened(run_path(site, 1) if name == "run" else f"{name}.html", color_scheme=scheme)
-    assert serious_violations(page) == []
+@on_pages(*PAGES, "run")
+def test_axe_finds_nothing_serious(page, serious_violations):
+    """In both schemes, which the style sheet alone tells apart."""
+    found = {}
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        found[scheme] = serious_violations(page)
+    assert found == {"dark": [], "light": []}
 
 
 def test_run_pages_draw_their_distributions(opened, site):
