@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,25 +32,31 @@ def to_plain(value: object, non_finite: NonFinite = _unknown) -> Json:
     """`value` in types of strict JSON: dataclasses become dicts, numpy scalars numbers, and NaN and infinity are
     converted by `non_finite`."""
     kind = type(value)
-    if value is None or kind is str or kind is int or kind is bool:  # fast path for nearly all values
+    if value is None or kind is str or kind is int or kind is bool:  # the kinds of nearly all values come first
         return value  # type: ignore[return-value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name), non_finite) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(to_plain(key)): to_plain(item, non_finite) for key, item in value.items()}
-    if isinstance(value, (np.ndarray, np.generic)):
-        return to_plain(value.tolist(), non_finite)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else non_finite(float(value))  # a plain one also of numpy's
+    if kind is dict or isinstance(value, Mapping):
+        items = value.items()  # type: ignore[attr-defined]
+        return {k if type(k) is str else str(to_plain(k)): to_plain(item, non_finite) for k, item in items}
     if isinstance(value, (list, tuple)):
         return [to_plain(item, non_finite) for item in value]
+    if dataclasses.is_dataclass(kind):
+        return {name: to_plain(getattr(value, name), non_finite) for name in _field_names(kind)}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return to_plain(value.tolist(), non_finite)
     if isinstance(value, (set, frozenset)):
         return sorted((to_plain(item, non_finite) for item in value), key=str)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else non_finite(value)
     if isinstance(value, Enum):
         return to_plain(value.value, non_finite)
-    if value is None or isinstance(value, (str, bool, int)):
+    if isinstance(value, (str, bool, int)):
         return value
     return str(value)  # paths, dtypes
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def to_object(value: object) -> dict[str, Json]:
@@ -61,7 +68,12 @@ def to_object(value: object) -> dict[str, Json]:
 
 def json_text(value: object) -> str:
     """`value` as indented strict JSON."""
-    return json.dumps(to_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return plain_text(to_plain(value))
+
+
+def plain_text(value: Json) -> str:
+    """As `json_text`, for values that have the types of strict JSON already."""
+    return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def write_json(path: Path, value: object) -> None:
