@@ -1,4 +1,4 @@
-"""Batches of similar lengths, deterministic by seed and epoch, and the rows with a loss in each unrolled step.
+"""Batches of similar lengths in an order given by seed and epoch, and the rows with a loss in each unrolled step.
 
 Legend: B sequences, T padded length, Q rows whose target distribution is needed, R rows with a loss (of one unrolled
 step, or of all), k unrolled step from 0. Row numbers count through the flat [B * T].
@@ -41,7 +41,10 @@ class Batch:
 
 
 class Batches:
-    """The order of training: `plan(epoch)` lists the sequences of each batch, `make` builds one."""
+    """The batches, which are the same in every epoch, so that what the target says about one can be kept.
+
+    `plan(epoch)` is their order in an epoch, by number; `make` builds one.
+    """
 
     def __init__(self, sequences: Sequences, batch_tokens: int, max_sequence_tokens: int, unroll: int, seed: int):
         self._sequences = sequences
@@ -50,10 +53,17 @@ class Batches:
         self._unroll = unroll
         self._seed = seed
         self._length_N = sequences.lengths(max_sequence_tokens)
+        self.members = self._cut()
 
-    def plan(self, epoch: int) -> list[np.ndarray]:
-        """Sequence numbers of every batch of an epoch; no batch holds more than `batch_tokens` padded tokens."""
-        rng = np.random.default_rng([self._seed, epoch])
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def plan(self, epoch: int) -> list[int]:
+        return np.random.default_rng([self._seed, epoch]).permutation(len(self)).tolist()
+
+    def _cut(self) -> list[np.ndarray]:
+        """Sequence numbers of each batch; none holds more than `batch_tokens` padded tokens."""
+        rng = np.random.default_rng(self._seed)
         order = np.lexsort((rng.random(len(self._length_N)), padded(self._length_N)))
         batches, first = [], 0
         while first < len(order):
@@ -66,16 +76,16 @@ class Batches:
                 last += 1
             batches.append(order[first:last])
             first = last
-        rng.shuffle(batches)  # type: ignore[arg-type]
         return batches
 
-    def make(self, numbers: np.ndarray) -> Batch:
+    def make(self, number: int) -> Batch:
+        numbers = self.members[number]
         s, num = self._sequences, len(numbers)
         width = int(padded(int(self._length_N[numbers].max())))
         ids_BT = np.zeros((num, width), dtype=np.int64)
         response_BT = np.zeros((num, width + self._unroll + 2), dtype=bool)
-        for row, number in enumerate(numbers):
-            start, length = s.offset_N1[number], int(self._length_N[number])
+        for row, sequence in enumerate(numbers):
+            start, length = s.offset_N1[sequence], int(self._length_N[sequence])
             ids_BT[row, :length] = s.token_T[start : start + length]
             response_BT[row, :length] = s.is_response_T[start : start + length]
         rows, wanted = _loss_rows(response_BT, width, self._unroll)

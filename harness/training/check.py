@@ -91,9 +91,8 @@ def agreement(head: Eagle3Head, target: LlamaModel, sequences: list[tuple[list[i
     layers off. sequences: (ids, number of prompt ids)."""
     hits = total = 0
     max_tokens = max(len(ids) for ids, _ in sequences)
-    no_ids = torch.zeros(1).long()
     layers = tuple(layer + shift for layer in head.aux_layers)
-    frozen = FrozenTarget(target.with_aux_layers(layers), no_ids, no_ids, max_tokens)
+    frozen = FrozenTarget(target.with_aux_layers(layers), max_tokens)
     table = rope_table(head.config, max_tokens, target.device)
     for ids, num_prompt in sequences:
         ids_T = torch.tensor(ids, device=target.device)

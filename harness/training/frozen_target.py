@@ -1,13 +1,11 @@
-"""The frozen target over a padded batch: fused features and next-token distributions, computed as in inference.
+"""The frozen target over a padded batch: fused features and last hidden states, computed as in inference.
 
-Legend: B sequences, T padded length, N = B * T flat rows, H hidden, F = 3H, V vocabulary, Vd draft vocabulary, Q rows
-whose distribution is learned, D head size, M longest position.
+Legend: B sequences, T padded length, N = B * T flat rows, H hidden, F = 3H, D head size, M longest position.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -18,18 +16,6 @@ from specbench.harness.engines.native.models.forward import run_pieces
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.kernels.rope_store_kv import rope_store_kv
-
-_LOGIT_ROWS = 8192  # full-vocabulary logits exist for this many rows at a time
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingTargets:
-    """The training targets of the head: the target's features, and its distributions over the draft vocabulary."""
-
-    features_NF: Tensor
-    logits_QV: Tensor  # [Q, Vd], in the target's dtype
-    lse_Q: Tensor  # fp32, logsumexp over the draft vocabulary
-    best_Q: Tensor  # int64, draft id of the target's own choice; -1 where the draft vocabulary lacks it
 
 
 class DenseAttention:
@@ -67,24 +53,11 @@ class DenseAttention:
 
 
 class FrozenTarget:
-    """The target with the draft vocabulary of the head that learns from it."""
+    """The target over sequences of at most `max_tokens`."""
 
-    def __init__(self, target: LlamaModel, target_id_Vd: Tensor, draft_id_V: Tensor, max_tokens: int):
+    def __init__(self, target: LlamaModel, max_tokens: int):
         self.target = target
-        self._target_id_Vd = target_id_Vd.to(target.device)
-        self._draft_id_V = draft_id_V.to(target.device)
         self._cos_sin_MD = rope_table(target.config, max_tokens, target.device)
-
-    @torch.no_grad()
-    def training_targets(self, ids_BT: Tensor, row_Q: Tensor) -> TrainingTargets:
-        hidden_NH, features_NF = self.states(ids_BT)
-        logits, lse, best = [], [], []
-        for rows in row_Q.split(_LOGIT_ROWS):
-            logits_V = self.target.logits(hidden_NH.index_select(0, rows))
-            best.append(self._draft_id_V[logits_V.argmax(-1)])
-            logits.append(logits_V.index_select(1, self._target_id_Vd))
-            lse.append(logits[-1].float().logsumexp(-1))
-        return TrainingTargets(features_NF, torch.cat(logits), torch.cat(lse), torch.cat(best))
 
     @torch.no_grad()
     def states(self, ids_BT: Tensor) -> tuple[Tensor, Tensor]:

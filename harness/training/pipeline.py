@@ -35,6 +35,7 @@ from .load import LoadedTarget
 from .model_card import LOG, TRAINING, write_model_card
 from .shards import Sequences, read_sequences, shard_paths
 from .trainer import LogRow, Trainer
+from .training_targets import TargetSource, gpu_has_room
 
 _HEAD_SIZES = ("hidden_size", "intermediate_size", "num_q_heads", "num_kv_heads", "head_dim", "rms_norm_eps")
 _EXPORT_S = 15.0  # part of a budget reserved for loading, export and the last checkpoint
@@ -116,9 +117,10 @@ def make_trainer(
         eye = torch.eye(target.config.hidden_size, dtype=target.dtype, device=target.device)
         lm_head_VH = target.logits(eye).t()[vocab.target_id_Vd.to(target.device)]
     module = HeadModule(shape, lm_head_VH, target.norm_H, generator, config.one_pass)
-    frozen = FrozenTarget(target, vocab.target_id_Vd, vocab.draft_id_V, config.max_sequence_tokens + 64)
+    frozen = FrozenTarget(target, config.max_sequence_tokens + 64)
+    source = TargetSource(frozen, lm_head_VH, vocab.draft_id_V, gpu_has_room(target.device))
     batches = Batches(sequences, config.batch_tokens, config.max_sequence_tokens, config.unroll, config.seed)
-    return Trainer(config, module, frozen, batches, out / "checkpoint.pt", out / LOG)
+    return Trainer(config, module, target, source, batches, out / "checkpoint.pt", out / LOG)
 
 
 def _check_folders(options: TrainHeadOptions, generate: GenerateConfig) -> None:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from .frozen_target import TrainingTargets
+from .training_targets import TrainingTargets
 
 _CHUNK_ROWS = 32_768
 

@@ -16,15 +16,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.harness.store.files import write_atomically
 from specbench.workloads.json_values import JsonObject
 
 from .batches import Batch, Batches
 from .config import TrainConfig
-from .frozen_target import FrozenTarget
 from .head_module import HeadModule, Unroller, compiled_rows, norm_rows
 from .soft_loss import row_grads, soft_loss
+from .training_targets import TargetSource, TrainingTargets
 
 _FLOOR = 0.01  # final share of the peak learning rate
 
@@ -62,16 +63,17 @@ class Trainer:
         self,
         config: TrainConfig,
         module: HeadModule,
-        frozen: FrozenTarget,
+        target: LlamaModel,
+        source: TargetSource,
         batches: Batches,
         checkpoint: Path,
         log_path: Path,
     ):
-        target = frozen.target
         cuda = target.device.type == "cuda"
         self.config = config
         self.module = module.to(target.device)
-        self._frozen = frozen
+        self._target = target
+        self._source = source
         self._batches = batches
         self._checkpoint = checkpoint
         self._log_path = log_path
@@ -82,7 +84,7 @@ class Trainer:
             module.parameters(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=cuda
         )
         self._epoch, self._plan = 0, batches.plan(0)
-        self.num_steps = config.steps or max(1, math.ceil(len(self._plan) * config.epochs))
+        self.num_steps = config.steps or max(1, math.ceil(len(batches) * config.epochs))
         self.step = 0
         self.num_positions = 0
         self.seconds = 0.0
@@ -93,18 +95,18 @@ class Trainer:
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
-    def _batch(self, step: int) -> Batch:
-        # All epochs have the same number of batches, as the same lengths are cut into batches.
+    def _batch(self, step: int) -> tuple[Batch, TrainingTargets]:
         epoch, place = divmod(step, len(self._plan))
         if epoch != self._epoch:
             self._epoch, self._plan = epoch, self._batches.plan(epoch)
-        return self._batches.make(self._plan[place]).to(self._frozen.target.device)
+        number = self._plan[place]
+        batch = self._batches.make(number).to(self._target.device)
+        return batch, self._source.targets(number, batch)
 
-    def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def losses(self, batch: Batch, targets: TrainingTargets) -> tuple[Tensor, Tensor]:
         """The loss to minimise, and fp32 [2 * unroll]: mean cross-entropy and accuracy of each unrolled step."""
         c = self.config
-        targets = self._frozen.training_targets(batch.ids_BT, batch.target_row_Q)
-        weights = self.module.cast(self._frozen.target.dtype)
+        weights = self.module.cast(self._target.dtype)
         outputs = self._unroller.outputs(weights, targets.features_NF, batch.ids_BT, c.unroll)
         hidden_RH = torch.cat([out.index_select(0, r) for out, r in zip(outputs, batch.loss_row_R, strict=True)])
         counts = [len(r) for r in batch.loss_row_R]
@@ -118,11 +120,11 @@ class Trainer:
         return loss, torch.stack(means)
 
     @torch.enable_grad()
-    def _optimise(self, batch: Batch) -> None:
+    def _optimise(self, batch: Batch, targets: TrainingTargets) -> None:
         lr = learning_rate(self.config, self.step, self.progress)
         for group in self._optimizer.param_groups:
             group["lr"] = lr
-        loss, means = self.losses(batch)
+        loss, means = self.losses(batch, targets)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)
         self._optimizer.step()
@@ -144,7 +146,7 @@ class Trainer:
             self.progress = max(self.step / self.num_steps, base + (1 - base) * elapsed / budget_s)
             if elapsed >= budget_s:
                 break
-            self._optimise(self._batch(self.step))
+            self._optimise(*self._batch(self.step))
             if self.step % self.config.log_every == 0 or self.step == self.num_steps:
                 self.seconds = before + time.perf_counter() - start
                 self._write_row(on_row)
@@ -172,7 +174,7 @@ class Trainer:
 
     def summary(self) -> JsonObject:
         """The run's entry in training.json."""
-        device = self._frozen.target.device
+        device = self._target.device
         return {
             "steps": self.step,
             "planned_steps": self.num_steps,
@@ -197,7 +199,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Continues from `checkpoint`. Raises ValueError if it belongs to other options."""
-        state = torch.load(self._checkpoint, map_location=self._frozen.target.device, weights_only=True)
+        state = torch.load(self._checkpoint, map_location=self._target.device, weights_only=True)
         if state["config"] != asdict(self.config):
             changed = [k for k, v in asdict(self.config).items() if state["config"].get(k) != v]
             raise ValueError(

@@ -165,11 +165,13 @@ def test_batches_hold_every_sequence_once_and_their_loss_rows_are_drafts_of_resp
     unroll = 3
     batches = Batches(s, 400, 64, unroll, seed=1)
     plan = batches.plan(0)
-    assert sorted(np.concatenate(plan)) == list(range(len(s)))
-    assert [list(b) for b in plan] == [list(b) for b in batches.plan(0)] != [list(b) for b in batches.plan(1)]
-    assert len(batches.plan(1)) == len(plan)
-    for numbers in plan:
-        batch = batches.make(numbers)
+    assert sorted(np.concatenate(batches.members)) == list(range(len(s)))
+    assert plan == batches.plan(0) != batches.plan(1)
+    assert sorted(plan) == sorted(batches.plan(1)) == list(range(len(batches)))
+    again = Batches(s, 400, 64, unroll, seed=1)
+    assert [list(b) for b in again.members] == [list(b) for b in batches.members]
+    for number in plan:
+        batch, numbers = batches.make(number), batches.members[number]
         num, width = batch.ids_BT.shape
         assert num * width <= 400
         ids, row_of = batch.ids_BT.flatten().tolist(), batch.target_row_Q.tolist()

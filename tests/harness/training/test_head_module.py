@@ -51,7 +51,7 @@ def test_unrolled_steps_are_the_drafts_of_the_exported_head(target, tmp_path, on
     written(module, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     reference = Eagle3Reference(load_file(tmp_path / "model.safetensors"), config, target.embed_VH)
-    frozen = FrozenTarget(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
+    frozen = FrozenTarget(target, 64)
     unroller = Unroller(module.config, target.embed_VH, rope_table(target.config, 64, target.device), compiled=False)
     generator = torch.Generator().manual_seed(4)
     for _ in range(6):
@@ -75,7 +75,7 @@ def test_features_are_the_states_entering_the_three_layers(target):
     from specbench.harness.engines.native.models.score import last_logits
 
     ids = torch.randint(0, 128, (2, 9), generator=torch.Generator().manual_seed(0))
-    frozen = FrozenTarget(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
+    frozen = FrozenTarget(target, 64)
     hidden_NH, features_NF = frozen.states(ids)
     for row in range(2):
         expected = last_logits(target, ids[row].tolist(), 1)[0]
@@ -83,18 +83,6 @@ def test_features_are_the_states_entering_the_three_layers(target):
     # Causal: what follows a token does not change its states.
     again = frozen.states(ids[:, :5])[1]
     torch.testing.assert_close(again.view(2, 5, -1), features_NF.view(2, 9, -1)[:, :5], atol=1e-4, rtol=1e-4)
-
-
-def test_the_training_targets_are_the_targets_distribution_over_the_draft_vocabulary(target):
-    ids = torch.randint(0, 128, (2, 9), generator=torch.Generator().manual_seed(0))
-    frozen = FrozenTarget(target, VOCAB.target_id_Vd, VOCAB.draft_id_V, 64)
-    rows = torch.tensor([0, 3, 17])
-    targets = frozen.training_targets(ids, rows)
-    logits = target.logits(frozen.states(ids)[0][rows])
-    torch.testing.assert_close(targets.logits_QV, logits[:, ::2])
-    torch.testing.assert_close(targets.lse_Q, logits[:, ::2].logsumexp(-1))
-    choice = logits.argmax(-1)
-    assert targets.best_Q.tolist() == [int(c) // 2 if c % 2 == 0 else -1 for c in choice]
 
 
 def load_into(module: HeadModule, folder: Path) -> None:

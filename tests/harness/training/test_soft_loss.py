@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from specbench.harness.training import soft_loss as losses
-from specbench.harness.training.frozen_target import TrainingTargets
 from specbench.harness.training.soft_loss import soft_loss
+from specbench.harness.training.training_targets import TrainingTargets
 
 
 def make(num_rows: int = 11, vocab: int = 13, seed: int = 0):

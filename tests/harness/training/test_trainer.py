@@ -54,13 +54,14 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 @pytest.mark.parametrize("kind", [None, "parallel-eagle"])
 def test_it_learns_and_logs_by_position(sequences, tmp_path, kind):
-    t = trainer(sequences, tmp_path, dataclasses.replace(CONFIG, kind=kind))
+    """A row is one epoch, so that rows are means over the same batches."""
+    t = trainer(sequences, tmp_path, dataclasses.replace(CONFIG, kind=kind, log_every=6))
     t.run()
     first, last = t.log[0], t.log[-1]
-    assert last.step == 24 and last.loss < first.loss - 0.1
-    assert all(b > 1.7 * a for a, b in zip(first.accuracy, last.accuracy, strict=True)) and len(last.accuracy) == 3
+    assert last.step == 24 and last.loss < first.loss - 0.01
+    assert all(b > 2.5 * a for a, b in zip(first.accuracy, last.accuracy, strict=True)) and len(last.accuracy) == 3
     rows = list(csv.DictReader((tmp_path / "training_log.csv").open()))
-    assert [int(r["step"]) for r in rows] == [8, 16, 24]
+    assert [int(r["step"]) for r in rows] == [6, 12, 18, 24]
     assert float(rows[-1]["accuracy_3"]) == pytest.approx(last.accuracy[2], abs=1e-4)
     assert t.num_positions > 24 * 200
 
@@ -98,11 +99,11 @@ class _StopAfter:
         self.count = 0
         optimise = t._optimise
 
-        def counted(batch):
+        def counted(batch, targets):
             if self.count == count:
                 raise KeyboardInterrupt
             self.count += 1
-            optimise(batch)
+            optimise(batch, targets)
 
         t._optimise = counted  # type: ignore[method-assign]
 
