@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 GENERATED = ("random", "sharegpt-lengths")  # workloads that are generated here, without a file
+FROM_A_PATH = ("jsonl", "hf", "mt-bench-second-turn", "spec-bench", "speed-bench")  # they read what the user names
 
 
 class Tokenizer(Protocol):
@@ -86,9 +87,10 @@ class Workload:
 class WorkloadRequest:
     """The user's request. ``num_tokens`` fields count tokens of the target's tokenizer.
 
-    ``output_len`` overrides the output length of every prompt; None leaves it to the data set. ``vocab_size`` is the
-    model's, needed by the random workload only. ``path`` is a user's file in place of the asset table, or what the hf
-    workload reads; the ``hf_`` fields are that workload's own, None leaves them to the data set.
+    ``name`` is a data set or several, separated by commas, which share ``num_prompts`` (mixture.py). ``output_len``
+    overrides the output length of every prompt; None leaves it to the data set. ``vocab_size`` is the model's, needed
+    by the random workload only. ``path`` is a user's file in place of the asset table, or what the hf workload reads;
+    the ``hf_`` fields are that workload's own, None leaves them to the data set.
     """
 
     name: str
@@ -117,6 +119,35 @@ class WorkloadRequest:
         for field in ("hf_split", "hf_subset", "hf_column"):
             if getattr(self, field) is not None and self.name != "hf":
                 raise ValueError(f"{field} is {getattr(self, field)!r}; only the data set hf takes it, not {self.name}")
+        if len(self.names) > 1:
+            self._check_list()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The data sets, in the order given."""
+        return tuple(name.strip() for name in self.name.split(","))
+
+    def _check_list(self) -> None:
+        names, given = self.names, f"dataset_name is {self.name!r}"
+        if not all(names):
+            raise ValueError(f"{given}; it has an empty item; allowed: names separated by single commas")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"{given}; {twice[0]} is in it twice; allowed: each data set once")
+        if self.path is not None:
+            raise ValueError(
+                f"dataset_path is {self.path!r}; a path belongs to one data set, not to the {len(names)} of "
+                f"{self.name}; allowed: one data set with a path, or several without"
+            )
+        if unfit := [name for name in names if name in FROM_A_PATH]:
+            raise ValueError(
+                f"{given}; {unfit[0]} needs a dataset_path, which belongs to one data set; "
+                f"allowed in a list: all but {', '.join(FROM_A_PATH)}"
+            )
+        if self.num_prompts < len(names):
+            raise ValueError(
+                f"num_prompts is {self.num_prompts}; allowed: {len(names)} or more, at least one for each data set of "
+                f"{self.name}"
+            )
 
 
 def require_enough(name: str, *, wanted: int, available: int, rule: str) -> None:

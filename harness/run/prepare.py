@@ -6,17 +6,16 @@ Out of memory is a result: the deployment is tried again when its arm is schedul
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from specbench.harness.engines.base import Model, NotReadyError, ResolvedArm, with_arm
 from specbench.harness.engines.load import Load
 from specbench.harness.engines.several import Engines
-from specbench.harness.registry import WORKLOADS, lookup
 from specbench.harness.run.deployments import Deployments
 from specbench.harness.run.progress import Progress
+from specbench.harness.run.workload import check_data_sets, load_workload
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.store.arm_record import ArmRecord
@@ -24,9 +23,7 @@ from specbench.harness.store.inputs_record import SamplingRecord, WorkloadRecord
 from specbench.harness.store.purpose import NO_PURPOSE, Purpose
 from specbench.harness.store.run_record import RunRecord
 from specbench.workloads.arrivals import arrival_times
-from specbench.workloads.assets.resolve import resolve
-from specbench.workloads.assets.table import asset_of_workload
-from specbench.workloads.base import GENERATED, Workload
+from specbench.workloads.base import Workload
 from specbench.workloads.temperatures import at_temperatures
 
 Block = tuple[str, int]  # arm, repeat
@@ -80,23 +77,10 @@ def prepare(
     Raises ValueError naming what is wrong and what is allowed. With `keep_refused`, an arm whose engine is refused is
     listed in `refused` instead, and its blocks will say so in their rows.
     """
-    load_workload = lookup(WORKLOADS, config.workload.name, "dataset-name")
-    if config.load_format == "dummy" and _needs_tokenizer(load_workload):
-        raise ValueError(
-            f"dataset-name: {config.workload.name!r} needs a tokenizer, which --load-format dummy does not have; "
-            "use --dataset-name random or sharegpt-lengths"
-        )
-    if config.workload.path and config.workload.name in GENERATED:
-        path, name = config.workload.path, config.workload.name
-        raise ValueError(f"dataset_path is {path!r}; the data set {name} does not read a file: drop one of the two")
+    check_data_sets(config)
     served = serve(config, progress)
     model = served.model
-    progress.say(f"loading {config.workload.name}")
-    asset = asset_of_workload(config.workload.name)
-    if config.workload.path is None and asset is not None:
-        resolve(asset.name, progress=progress.asset)  # fetched here, where progress is shown
-    workload = load_workload(replace(config.workload, vocab_size=model.vocab_size), model.tokenizer)
-    workload = at_temperatures(workload, config.temperature_grid)
+    workload = at_temperatures(load_workload(config.workload, model, progress), config.temperature_grid)
     load = _load_of(config, model, workload)
     run = PreparedRun(config, served.engine, model, served.arms, served.deployments, workload, load)
     try:
@@ -105,11 +89,6 @@ def prepare(
         run.deployments.close()
         raise
     return run
-
-
-def _needs_tokenizer(load_workload: Callable[..., Workload]) -> bool:
-    """A loader that makes token ids itself has a default for this parameter."""
-    return inspect.signature(load_workload).parameters["tokenizer"].default is inspect.Parameter.empty
 
 
 def arm_check(conditions: Conditions) -> Callable[[ArmConfig], ResolvedArm]:

@@ -64,7 +64,8 @@ class Conditions(Options):
     )
     dataset_name: str = _prompts(
         "sharegpt-held-out",
-        "sharegpt-held-out (shipped heads never saw it), sharegpt, gsm8k, mt-bench, humaneval, jsonl, hf, random, ...",
+        "sharegpt-held-out (shipped heads never saw it), sharegpt, gsm8k, mt-bench, humaneval, jsonl, hf, random, ...; "
+        "several separated by commas: the prompts are divided among them, and there is a table by data set.",
     )
     dataset_path: str | None = _prompts(
         None, "File in the format of --dataset-name (own prompts: jsonl); hf: ORG/NAME, a file or a directory."
@@ -74,7 +75,7 @@ class Conditions(Options):
     hf_column: str | None = _prompts(
         None, "hf: column of prompts; default: prompt, question, text, messages or similar."
     )
-    num_prompts: int = _prompts(20, "Prompts in the workload.", unit="prompts", most=1_000_000)
+    num_prompts: int = _prompts(20, "Prompts in the workload, of all its data sets.", unit="prompts", most=1_000_000)
     output_len: int | None = _prompts(
         None, "Most output tokens per prompt; default: the data set's.", unit="tokens", most=MAX_TOKENS
     )

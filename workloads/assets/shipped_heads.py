@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,13 +30,13 @@ class ShippedHead:
         """Whether a target is the one it was trained for: the same bytes, or the hub's copy of the same model."""
         return sha256 == self.target_sha256 or source.partition("@")[0] == f"hub:{self.target_hub_name}"
 
-    def notes(self, target_sha256: str, workload: str) -> list[str]:
-        """Notes for the reader of a row in which this head drafts for that target on that workload."""
-        notes = []
-        if workload in self.trained_on:
-            notes.append(
-                f"head trained on {workload}: acceptance is inflated; sharegpt-held-out is not in its training data"
-            )
+    def notes(self, target_sha256: str, workloads: Collection[str]) -> list[str]:
+        """Notes for the reader of a row in which this head drafts for that target on those workloads."""
+        notes = [
+            f"head trained on {workload}: acceptance is inflated; sharegpt-held-out is not in its training data"
+            for workload in workloads
+            if workload in self.trained_on
+        ]
         if target_sha256 != self.target_sha256:
             notes.append(f"head trained for other weights, {self.target_source}: acceptance may be lower")
         return notes

@@ -131,7 +131,7 @@ class LlamaCppEngine(EngineKind):
         if not given:
             raise ValueError("head: is missing; give head=DIR, an EAGLE-3 checkpoint for this model, or its .gguf")
         if given.startswith(PREFIX):
-            notes = shipped_head(given).notes(target.sha256 or "", config.workload.name)
+            notes = shipped_head(given).notes(target.sha256 or "", config.workload.names)
             return replace(arm, draft=shipped_folder(given), notes=tuple(notes))
         path = Path(given).expanduser()
         if not path.exists() and arm.config.strategy == "draft-model":

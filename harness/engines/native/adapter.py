@@ -119,7 +119,7 @@ class NativeEngine(EngineKind):
                 arm = self._resolved(c, config)
             if c.options.get("head", "").startswith(PREFIX):
                 try:
-                    notes = shipped_head(c.options["head"]).notes(sha256, config.workload.name)
+                    notes = shipped_head(c.options["head"]).notes(sha256, config.workload.names)
                 except ValueError as error:
                     raise ValueError(with_arm(c, str(error))) from error
                 arm = replace(arm, notes=(*arm.notes, *notes))

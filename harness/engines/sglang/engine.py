@@ -224,7 +224,7 @@ class SglangEngine(EngineKind):
         with naming(c):
             draft_weights(c.strategy, arm.mapped.method, config)  # before anything is started
             if c.options.get("head", "").startswith(PREFIX):
-                notes = shipped_head(c.options["head"]).notes(sha256, config.workload.name)
+                notes = shipped_head(c.options["head"]).notes(sha256, config.workload.names)
                 arm = replace(arm, notes=(*arm.notes, *notes))
         return arm
 

@@ -181,7 +181,7 @@ class VllmEngine(EngineKind):
         if given == RANDOM_HEAD:
             return arm.with_head(random_head(config), "eagle3", ())
         if given.startswith(PREFIX):
-            notes = shipped_head(given).notes(target.sha256 or "", config.workload.name)
+            notes = shipped_head(given).notes(target.sha256 or "", config.workload.names)
             return arm.with_head(shipped_folder(given), "eagle3", tuple(notes))
         path = head_folder(given)
         return arm.with_head(path, eagle_method(path), ())

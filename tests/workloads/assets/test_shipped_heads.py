@@ -40,12 +40,12 @@ def test_a_head_is_found_by_the_bytes_of_its_target(toy_heads):
     found = shipped_head_for(SHA256, "file:/somewhere/toy.gguf")
     assert found is not None and found.option == "shipped:toy"
     assert shipped_folder(found.option) == toy_heads / "toy"
-    assert found.notes(SHA256, "gsm8k") == []
+    assert found.notes(SHA256, ["gsm8k"]) == []
 
 
 def test_a_head_is_found_for_the_hubs_copy_of_its_target_and_the_row_says_so(toy_heads):
     found = shipped_head_for("b" * 64, "hub:somebody/Toy@0123abc")
-    assert found is not None and found.notes("b" * 64, "gsm8k") == [
+    assert found is not None and found.notes("b" * 64, ["gsm8k"]) == [
         "head trained for other weights, pypi:toy==1: acceptance may be lower"
     ]
 
@@ -64,10 +64,10 @@ def test_no_head_for_another_model(toy_heads, sha256, source):
 
 def test_a_row_says_when_the_head_was_trained_on_its_prompts(toy_heads):
     head = shipped_head("shipped:toy")
-    assert head.notes(SHA256, "sharegpt") == [
+    assert head.notes(SHA256, ["sharegpt"]) == [
         "head trained on sharegpt: acceptance is inflated; sharegpt-held-out is not in its training data"
     ]
-    assert head.notes(SHA256, "sharegpt-held-out") == []
+    assert head.notes(SHA256, ["sharegpt-held-out"]) == []
 
 
 def test_an_unknown_head_is_refused_with_the_known_ones(toy_heads):
