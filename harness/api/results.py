@@ -58,8 +58,8 @@ class Run:
 
     @property
     def prompts(self) -> pd.DataFrame:
-        """One row per prompt, in the order of submission: prompt_id as in `requests`, token_ids, max_tokens. Empty for
-        runs from before prompts were stored."""
+        """One row per prompt, in the order of submission: prompt_id as in `requests`, token_ids, max_tokens,
+        category. Empty for runs from before prompts were stored."""
         from specbench.harness.store.prompts import read_prompts
 
         return read_prompts(self.path).to_pandas()

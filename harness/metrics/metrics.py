@@ -21,6 +21,7 @@ from specbench.harness.metrics.accounting import (
     round_metrics,
     step_table,
 )
+from specbench.harness.metrics.by_category import category_figures
 from specbench.harness.metrics.counted_acceptance import with_counted
 from specbench.harness.metrics.counters import counter_marks, without_void
 from specbench.harness.metrics.doubts import changed_output, doubts
@@ -166,6 +167,7 @@ def _summarise_arm(
         spreads=_spreads(mine),
         acceptance=_pooled_acceptance(label, requests, steps, frames) if mine else None,
         speedup=_speedup(arm, baseline, blocks, frames.requests) if is_compared and baseline else None,
+        categories=category_figures(label, baseline.label if is_compared and baseline else None, blocks, frames),
         marks=(*arm.notes, *_driven_otherwise(arm, baseline), *_interrupted(label, whole_failures, frames)),
     )
     seen = [frames.seen[block] for block in blocks if block[0] == label and block in frames.seen]

@@ -1,6 +1,7 @@
 """`prompts.parquet`: the prompt behind each prompt id of a run, stored once for all arms and repeats.
 
-Directories of earlier versions have no such file; their workload's sha256 still shows whether prompts are the same.
+Directories of earlier versions have no such file, or one without categories; their workload's sha256 still shows
+whether prompts are the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from specbench.workloads.base import Prompt
 from specbench.workloads.guarded import read_parquet
 
 FILE = "prompts.parquet"
-SCHEMA = pa.schema([("prompt_id", pa.string()), ("token_ids", pa.list_(pa.int32())), ("max_tokens", pa.int32())])
+_CATEGORY = pa.field("category", pa.string())  # empty: none
+_BEFORE = pa.schema([("prompt_id", pa.string()), ("token_ids", pa.list_(pa.int32())), ("max_tokens", pa.int32())])
+SCHEMA = _BEFORE.append(_CATEGORY)
 
 
 def write_prompts(directory: Path, prompts: Iterable[Prompt], *, has_ids: bool) -> None:
@@ -23,7 +26,12 @@ def write_prompts(directory: Path, prompts: Iterable[Prompt], *, has_ids: bool) 
     their ids; otherwise they are null."""
     if not (directory / FILE).is_file():
         rows = [
-            {"prompt_id": p.id, "token_ids": p.token_ids if has_ids else None, "max_tokens": p.max_tokens}
+            {
+                "prompt_id": p.id,
+                "token_ids": p.token_ids if has_ids else None,
+                "max_tokens": p.max_tokens,
+                "category": p.category,
+            }
             for p in prompts
         ]
         write_parquet(directory / FILE, pa.Table.from_pylist(rows, schema=SCHEMA))
@@ -34,9 +42,18 @@ def read_prompts(directory: Path) -> pa.Table:
     if not (directory / FILE).is_file():
         return SCHEMA.empty_table()
     table = read_parquet(directory / FILE).replace_schema_metadata(None)
+    if table.schema == _BEFORE:
+        table = table.append_column(_CATEGORY, pa.array([""] * len(table), pa.string()))
     if table.schema != SCHEMA:
         raise ValueError(f"{directory / FILE}: its columns are {table.schema.names}; allowed: {SCHEMA.names}")
     return table
+
+
+def read_categories(directory: Path) -> dict[str, str]:
+    """The category of each prompt that has one, by prompt id. ValueError as for `read_prompts`."""
+    table = read_prompts(directory)
+    pairs = zip(table["prompt_id"].to_pylist(), table["category"].to_pylist(), strict=True)
+    return {prompt_id: category for prompt_id, category in pairs if category}
 
 
 def copy_prompts(source: Path, target: Path) -> None:

@@ -119,12 +119,25 @@ class Speedup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CategoryFigures:
+    """An arm on the prompts of one category (a data set of several, or a kind of question); see
+    `metrics.by_category`."""
+
+    name: str
+    num_prompts: int
+    acceptance: Acceptance
+    tpot_ms: float | None
+    speedup: Speedup | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ArmSummary:
     """One row of the comparison table.
 
     spreads: every number of a block's figures, by dotted name (`tpot_ms.mean`), over the measured repeats.
     acceptance: over all repeats pooled, interval over prompts; None if nothing was measured. status: ok, partial
-    (some repeats failed), failed, pending. marks: notes for the reader of the row.
+    (some repeats failed), failed, pending. marks: notes for the reader of the row. categories: of prompts, if the run
+    has several.
     """
 
     label: str
@@ -138,6 +151,7 @@ class ArmSummary:
     acceptance: Acceptance | None
     speedup: Speedup | None
     marks: tuple[str, ...]
+    categories: tuple[CategoryFigures, ...] = ()
 
     def median(self, name: str) -> float | None:
         """Median over repeats of a figure, None if no repeat has it."""

@@ -6,7 +6,7 @@
       journal/    the rows of blocks that are being measured or were interrupted
       requests.parquet steps.parquet phases.parquet counters.parquet   all blocks, once the run is finished
       logprobs.parquet  if the run stores log-probabilities
-      prompts.parquet   the token ids of every prompt
+      prompts.parquet   the token ids and the category of every prompt
 
 How blocks are stored: block_store.py; how finished requests survive a kill: journal.py.
 """
@@ -34,6 +34,7 @@ from specbench.harness.store.files import sha256_file, sha256_json
 from specbench.harness.store.journal import OpenBlock, PartialBlock
 from specbench.harness.store.masking import from_home, masked, plain_text
 from specbench.harness.store.prompts import FILE as PROMPTS
+from specbench.harness.store.prompts import read_categories
 from specbench.harness.store.results import Results
 from specbench.harness.store.run_file import read_run_record, stored_document
 from specbench.harness.store.run_record import STATUSES, RunRecord
@@ -210,14 +211,14 @@ class RunDirectory(RecordDirectory[RunRecord]):
     def frames(self) -> Frames:
         """All rows so far, from parts and consolidated tables alike."""
         frames = {name: table.to_pandas() for name, table in self._store.tables().items()}
-        partial = tuple(self._store.partial_blocks())
         record, sampling = self._record, self._record.sampling
         return Frames(
             **frames,
             arms=record.arms,
-            partial=partial,
+            partial=tuple(self._store.partial_blocks()),
             seen=read_records(self.path),
             temperature=sampling.temperature if sampling else None,
+            categories=read_categories(self.path),
         )
 
     def columns(self) -> dict[str, Mapping[str, Sequence[Value]]]:

@@ -245,7 +245,7 @@ def _array(table: str, column: Column, values: Sequence[Value]) -> pa.Array:
 class Frames:
     """The raw tables of a run as pandas frames, its arms from the record, what remains of blocks that did not end (not
     in the tables), and what was observed of the machine around each block. `temperature`: of all tokens; None:
-    unknown."""
+    unknown. `categories`: of the prompts that have one, by prompt id."""
 
     requests: pd.DataFrame
     steps: pd.DataFrame
@@ -256,3 +256,4 @@ class Frames:
     partial: tuple[PartialBlock, ...] = ()
     seen: Mapping[tuple[str, int], BlockRecord] = field(default_factory=dict)
     temperature: float | None = None
+    categories: Mapping[str, str] = field(default_factory=dict)

@@ -9,8 +9,6 @@ from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPOT_MS, TPS
 from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.cells import (
     NOTHING,
-    TOO_WIDE,
-    is_no_figure,
     median,
     median_ms,
     milliseconds,
@@ -25,8 +23,10 @@ from specbench.reports.markdown import markdown_document, markdown_pictures
 from specbench.reports.run.ablation_table import ablation_table
 from specbench.reports.run.acceptance_groups import group_tables
 from specbench.reports.run.accuracy_table import accuracy_tables
+from specbench.reports.run.category_table import category_tables
 from specbench.reports.run.comparison import comparison_table
 from specbench.reports.run.percentiles import medians, percentile_tables
+from specbench.reports.run.ratios import TPOT_RATIO, tpot_ratio
 from specbench.reports.run.recipe_table import recipe_table
 from specbench.reports.run.view import RunView
 
@@ -73,9 +73,10 @@ def _speedup_title(view: RunView) -> str:
 
 
 def requested_tables(view: RunView) -> list[Table]:
-    """Tables beyond the comparison that the run was made for: a recipe's, an ablation's, an evaluation's."""
+    """Tables beyond the comparison that the run was made for: of a recipe, an ablation, several data sets, an
+    evaluation."""
     tables = [table for table in (recipe_table(view), ablation_table([view])) if table is not None]
-    return [*tables, *accuracy_tables(view)]
+    return [*tables, *category_tables(view), *accuracy_tables(view)]
 
 
 def _table(title: str, columns: Cells, arms: Sequence[ArmSummary], note: str) -> Table:
@@ -110,16 +111,6 @@ def _pooled(figure: Callable[[Acceptance], float | Sequence[float | None] | None
     return cell
 
 
-def _tpot_ratio(arm: ArmSummary) -> str:
-    speedup = arm.speedup
-    if speedup is None or speedup.tpot_ratio is None:
-        return NOTHING
-    if is_no_figure(speedup.tpot_ratio_low, speedup.tpot_ratio_high):
-        return TOO_WIDE
-    ends = "" if speedup.tpot_ratio_low is None else f" [{speedup.tpot_ratio_low:.3f}, {speedup.tpot_ratio_high:.3f}]"
-    return f"{speedup.tpot_ratio:.3f}{ends}"
-
-
 def _tps_ratio(arm: ArmSummary) -> str:
     speedup = arm.speedup
     if speedup is None or speedup.tps_ratio is None or speedup.tps_ratio_min is None:
@@ -152,7 +143,7 @@ def _residual(arm: ArmSummary) -> str:
 
 
 _SPEEDUP: Cells = {
-    "TPOT ratio [95% CI]": _tpot_ratio,
+    TPOT_RATIO: lambda arm: tpot_ratio(arm.speedup),
     "TPS ratio (min to max)": _tps_ratio,
     "prompts": lambda arm: str(arm.speedup.num_prompts) if arm.speedup else NOTHING,
     "pairs": lambda arm: str(arm.speedup.num_pairs) if arm.speedup else NOTHING,

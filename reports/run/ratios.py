@@ -9,6 +9,8 @@ from specbench.harness.store.results import ArmSummary, Speedup
 from specbench.reports.cells import NOTHING, TOO_WIDE, is_no_figure, percent
 from specbench.reports.run.view import RunView
 
+TPOT_RATIO = "TPOT ratio [95% CI]"
+
 
 def against(view: RunView, arm: ArmSummary | None, baseline: ArmSummary | None) -> Speedup | None:
     """`arm` against `baseline` of the same run; None if either has no figures, or for the baseline itself."""
@@ -32,6 +34,16 @@ def tpot_change(compared: Speedup | None) -> str:
     if is_no_figure(compared.tpot_ratio_low, compared.tpot_ratio_high):
         return TOO_WIDE
     return f"{text} [{percent(1 / compared.tpot_ratio_high - 1)}, {percent(1 / compared.tpot_ratio_low - 1)}]"
+
+
+def tpot_ratio(compared: Speedup | None) -> str:
+    """`1.602 [1.521, 1.684]`: baseline / arm, above 1 the arm is faster."""
+    if compared is None or compared.tpot_ratio is None:
+        return NOTHING
+    low, high = compared.tpot_ratio_low, compared.tpot_ratio_high
+    if is_no_figure(low, high):
+        return TOO_WIDE
+    return f"{compared.tpot_ratio:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
 
 
 def tpot_factor(compared: Speedup | None) -> str:

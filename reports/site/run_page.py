@@ -20,6 +20,7 @@ from specbench.reports.profile.report import commands as profile_commands
 from specbench.reports.run.ablation_table import ablation_table
 from specbench.reports.run.accuracy_table import accuracy_tables
 from specbench.reports.run.answer import answer
+from specbench.reports.run.category_table import category_tables
 from specbench.reports.run.charts import tps_chart
 from specbench.reports.run.comparison import arms_table
 from specbench.reports.run.notes import footnotes
@@ -119,7 +120,7 @@ def _figures(run: SiteRun, view: RunView, styles: Styles, whole: bool) -> list[S
     later = f"The table of the run's recipe: specbench show {shlex.quote(str(run.path))}"
     sentences = (later,) * (asks(run) and not more)
     charts = drawable(tps_chart(run.arms, styles)) if whole and not run.is_experiment else ()  # a verdict has its own
-    return [Section(title="Figures", sentences=sentences, charts=charts, tables=(table, *more))]
+    return [Section(title="Figures", sentences=sentences, charts=charts, tables=(table, *category_tables(view), *more))]
 
 
 def asks(run: SiteRun) -> bool:

@@ -10,12 +10,14 @@ from pyarrow import parquet
 from run_samples import begun, chain_block
 
 from specbench.harness.store.files import sha256_file
-from specbench.harness.store.prompts import FILE, copy_prompts, read_prompts, write_prompts
+from specbench.harness.store.prompts import FILE, copy_prompts, read_categories, read_prompts, write_prompts
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.workloads.base import Prompt
 
 ROOT = Path(__file__).resolve().parents[3]
-PROMPTS = [Prompt(id=f"p{n}", token_ids=(1, 2, n), max_tokens=4 + n, text="") for n in range(3)]
+PROMPTS = [
+    Prompt(id=f"p{n}", token_ids=(1, 2, n), max_tokens=4 + n, text="", category="kind" * (n > 0)) for n in range(3)
+]
 
 
 def test_prompts_are_stored_once_and_hashed_at_the_end(tmp_path):
@@ -23,7 +25,8 @@ def test_prompts_are_stored_once_and_hashed_at_the_end(tmp_path):
     write_prompts(run.path, PROMPTS, has_ids=True)
     write_prompts(run.path, PROMPTS[:1], has_ids=True)
     assert read_prompts(run.path).to_pylist() == [
-        {"prompt_id": f"p{n}", "token_ids": [1, 2, n], "max_tokens": 4 + n} for n in range(3)
+        {"prompt_id": f"p{n}", "token_ids": [1, 2, n], "max_tokens": 4 + n, "category": "kind" * (n > 0)}
+        for n in range(3)
     ]
     run.append("no-spec", 0, **chain_block([0, 0], k=0))
     run.finish(None)
@@ -46,6 +49,19 @@ def test_a_table_of_other_columns_is_refused(tmp_path):
     parquet.write_table(pa.table({"x": [1]}), tmp_path / FILE)
     with pytest.raises(ValueError, match=r"prompts\.parquet: its columns are \['x'\]; allowed: \['prompt_id'"):
         read_prompts(tmp_path)
+
+
+def test_categories_are_of_the_prompts_that_have_one(tmp_path):
+    assert read_categories(tmp_path) == {}
+    write_prompts(tmp_path, PROMPTS, has_ids=True)
+    assert read_categories(tmp_path) == {"p1": "kind", "p2": "kind"}
+
+
+def test_prompts_from_before_categories_have_none(tmp_path):
+    write_prompts(tmp_path, PROMPTS, has_ids=True)
+    parquet.write_table(parquet.read_table(tmp_path / FILE).drop_columns("category"), tmp_path / FILE)
+    assert [row["category"] for row in read_prompts(tmp_path).to_pylist()] == [""] * 3
+    assert read_categories(tmp_path) == {} and read_prompts(tmp_path)["prompt_id"].to_pylist() == ["p0", "p1", "p2"]
 
 
 def test_stored_runs_of_before_have_none():
