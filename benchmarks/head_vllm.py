@@ -19,7 +19,7 @@ WORKLOADS = ("sharegpt-held-out", "gsm8k")
 
 def write(head: Path, out: Path) -> None:
     from specbench.harness import registry
-    from specbench.harness.training.evaluate import evaluate_head
+    from specbench.harness.training.evaluate import answers, evaluation_of
     from specbench.harness.training.load import load_for_training
     from specbench.workloads.base import WorkloadRequest
 
@@ -30,7 +30,8 @@ def write(head: Path, out: Path) -> None:
             name=name, num_prompts=NUM_PROMPTS, seed=SEED, output_len=OUTPUT_LEN, max_model_len=2048
         )
         workload = registry.lookup(registry.WORKLOADS, name, "workload")(request, loaded.tokenizer)
-        evaluation = evaluate_head(head, loaded.model, workload, stop_token_ids=loaded.stop_token_ids, k=K)
+        done = answers(head, loaded.model, workload, stop_token_ids=loaded.stop_token_ids, k=K)
+        evaluation = evaluation_of(workload, done, K, 0.0)
         prompts = [list(p.token_ids) for p in workload.prompts]
         found[name] = dict(prompts=prompts, specbench=evaluation.all.length, workload_sha256=workload.sha256)
     stops = list(loaded.stop_token_ids)

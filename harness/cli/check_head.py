@@ -36,6 +36,8 @@ def check_head(
       specbench check-head heads/smollm2 --target smollm2-135m-instruct
 
       specbench check-head heads/smollm2 --evaluate 200 --temperature 0 --temperature 0.7 --write
+
+      specbench check-head heads/smollm2 --evaluate 80 --dataset-name humaneval,mt-bench,gsm8k
     """
     from specbench.harness.experiments.check_head import try_head
 

@@ -195,7 +195,9 @@ class CheckHeadOptions(Options):
     )
     workload: tuple[str, ...] = option(
         ("sharegpt-held-out", "gsm8k"),
-        "NAME or NAME=PATH for --evaluate. Default: sharegpt-held-out and gsm8k. Repeatable.",
+        "For --evaluate: NAME, several NAMEs separated by commas, or NAME=PATH. Each is evaluated on its own, several "
+        "also together. Default: sharegpt-held-out and gsm8k. Repeatable.",
+        flags="--workload --dataset-name",
     )
     temperatures: tuple[float, ...] = option(
         (0.0,), "Temperatures for --evaluate. Repeatable. Default: 0.", flags="--temperature"
@@ -207,3 +209,16 @@ class CheckHeadOptions(Options):
     dtype: str = changed(Conditions, "dtype")
     device: str = changed(Conditions, "device")
     format: str = changed(OutputOptions, "format")
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """Each NAME and NAME=PATH on its own: a path may have commas."""
+        return tuple(name.strip() for text in self.workload for name in ([text] if "=" in text else text.split(",")))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = f"workload: {', '.join(map(repr, self.workload))}"
+        if not all(self.workloads):
+            raise ValueError(f"{given} has an empty item; allowed: NAME, NAME,NAME or NAME=PATH")
+        if twice := [name for name in self.workloads if self.workloads.count(name) > 1]:
+            raise ValueError(f"{given} has {twice[0]!r} twice; allowed: each once")

@@ -1,7 +1,8 @@
 """Human turns of the conversations in the data sets, without the evaluation records.
 
-Formats: ShareGPT (`conversations`), questions (`question`, alone or in `doc`), `messages` of chats, plain `prompt`s;
-JSON, JSON lines or parquet, by the names of the asset table or by path. Big files are read record by record.
+Formats: ShareGPT (`conversations`), questions (`question`, alone or in `doc`), `messages` of chats, `turns` as MT-Bench
+writes them, plain `prompt`s; JSON, JSON lines or parquet, by the names of the asset table or by path. Big files are
+read record by record.
 """
 
 from __future__ import annotations
@@ -81,11 +82,13 @@ def _turns_of(record: JsonObject, where: str) -> tuple[str, ...]:
         turns = [t.get("value") for t in objects_field(record, "conversations") if t.get("from") in HUMAN]
     elif isinstance(record.get("messages"), list):
         turns = [m.get("content") for m in objects_field(record, "messages") if m.get("role") == "user"]
+    elif isinstance(said := record.get("turns"), list):
+        turns = [*said]
     else:
         turns = [record[key] for key in ("question", "prompt") if isinstance(record.get(key), str)][:1]
         if not turns:
             raise ValueError(
-                f"{where} has none of conversations, messages, question, prompt; it has: {', '.join(record)}"
+                f"{where} has none of conversations, messages, turns, question, prompt; it has: {', '.join(record)}"
             )
     return tuple(t.strip() for t in turns if isinstance(t, str) and t.strip())
 

@@ -64,7 +64,7 @@ class Outputs:
     rounds: pd.DataFrame  # request, accepted
 
 
-def evaluate_head(
+def answers(
     head_dir: Path,
     target: LlamaModel,
     workload: Workload,
@@ -75,11 +75,15 @@ def evaluate_head(
     seed: int = 0,
     max_num_seqs: int = 64,
     on_done: Callable[[RequestRow], None] = lambda row: None,
-) -> HeadEvaluation:
+) -> Outputs:
     """Greedy (temperature 0) or sampled, chain of `k` drafts over every prompt of the workload; `on_done` is called for
     each one that has ended."""
     prompts = [(p.token_ids, p.max_tokens) for p in workload.prompts]
-    done = generate_with_head(head_dir, target, prompts, stop_token_ids, k, temperature, seed, max_num_seqs, on_done)
+    return generate_with_head(head_dir, target, prompts, stop_token_ids, k, temperature, seed, max_num_seqs, on_done)
+
+
+def evaluation_of(workload: Workload, done: Outputs, k: int, temperature: float) -> HeadEvaluation:
+    """Of what was generated for the prompts of the workload."""
     loops = {number for number, request in done.requests.items() if is_loop(request.output_ids)}
     others = set(done.requests) - loops
     return HeadEvaluation(
@@ -93,6 +97,16 @@ def evaluate_head(
         all=acceptance_of(done.rounds, k, done.requests),
         without_loops=acceptance_of(done.rounds, k, others) if others else None,
     )
+
+
+def pooled(parts: Sequence[Outputs]) -> Outputs:
+    """The outputs of several workloads, with requests numbered throughout."""
+    requests: dict[int, Request] = {}
+    rounds = []
+    for part in parts:
+        rounds.append(part.rounds.assign(request=part.rounds["request"] + len(requests)))
+        requests |= {number + len(requests): request for number, request in part.requests.items()}
+    return Outputs(requests, pd.concat(rounds, ignore_index=True))
 
 
 @torch.inference_mode()

@@ -19,6 +19,9 @@ TRAIN = ["train-head", "--target", "nobody", "--data", "x", "--out", "o"]
         ([*TRAIN, "--budget-s", "0"], "budget_s: 0.0"),
         ([*TRAIN], "asset 'nobody' is not known"),
         (["check-head", "/nowhere"], "check-head: head='/nowhere' is not a directory"),
+        (["check-head", "/nowhere", "--evaluate", "2", "--dataset-name", "gsm8k,gsm8k"], "has 'gsm8k' twice; allowed"),
+        (["check-head", "/nowhere", "--evaluate", "2", "--workload", "gsm8k,"], "'gsm8k,' has an empty item; allowed"),
+        (["check-head", "/nowhere", "--evaluate", "2", "--workload", "gsm8k,gsm9k"], "workload: 'gsm9k' is not known"),
         (["check-head", "/nowhere", "--write"], "write: there is nothing to store without --evaluate"),
     ],
 )

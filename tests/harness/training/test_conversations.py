@@ -64,6 +64,22 @@ def test_evaluation_texts_and_duplicates_are_left_out(tmp_path):
     assert (result.num_held_out, result.num_excluded, result.num_duplicates) == (1, 2, 1)
 
 
+def test_every_evaluation_set_can_be_left_out(tmp_path):
+    """Records as HumanEval, MT-Bench and GSM8K's evaluation requests have them; of MT-Bench both turns count."""
+    tests = {
+        "humaneval": source(tmp_path / "h.jsonl", [{"task_id": "HumanEval/0", "prompt": "def f():\n"}]),
+        "mt-bench": source(tmp_path / "m.jsonl", [{"question_id": 81, "category": "writing", "turns": ["a b", "c"]}]),
+        "gsm8k": source(tmp_path / "g.jsonl", [{"doc": {"question": "how many?", "answer": "1"}, "request": {}}]),
+    }
+    excluded = excluded_keys(list(tests), tests.__getitem__)
+    assert excluded == {text_key(text) for text in ("def f():", "a b", "c", "how many?")}
+    chats = [chat(f"n{n}", text) for n, text in enumerate(("fine", "def f():", "how many?"))]
+    chats.append(chat("n9", "good", "C"))
+    free = source(tmp_path / "c.jsonl", [c for c in chats if not is_held_out(c["id"])])
+    result = select([free], excluded, 0, 3, 0)
+    assert [c.turns for c in result.conversations] == [("fine",)] and result.num_excluded == 3
+
+
 def test_the_seed_orders_and_num_prompts_cuts(tmp_path):
     s = source(tmp_path / "q.jsonl", [{"question": f"q{i}"} for i in range(50)])
     a, b, c = (select([s], (), 0, 1, seed).conversations for seed in (0, 0, 1))
@@ -73,7 +89,9 @@ def test_the_seed_orders_and_num_prompts_cuts(tmp_path):
 
 def test_records_of_an_unknown_form_are_refused_by_place(tmp_path):
     s = source(tmp_path / "q.jsonl", [{"question": "a"}, {"text": "b"}])
-    with pytest.raises(ValueError, match="q.jsonl: record 2 has none of conversations, messages, question, prompt"):
+    with pytest.raises(
+        ValueError, match="q.jsonl: record 2 has none of conversations, messages, turns, question, prompt"
+    ):
         select([s], (), 0, 1, 0)
 
 

@@ -7,6 +7,7 @@ import re
 import statistics
 from dataclasses import dataclass, field, replace
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,7 +22,7 @@ from specbench.harness.run.progress import NullProgress
 from specbench.harness.spec.commands import CheckHeadOptions
 from specbench.harness.training.check import check_files, check_head
 from specbench.harness.training.config import TrainHeadOptions
-from specbench.harness.training.evaluate import evaluate_head
+from specbench.harness.training.evaluate import Outputs, acceptance_of, answers, evaluation_of, pooled
 from specbench.harness.training.generate import GenerateStats
 from specbench.harness.training.load import LoadedTarget
 from specbench.harness.training.pipeline import train_head
@@ -171,13 +172,13 @@ def test_evaluation_counts_what_the_engine_accepted(head, target):
     ids = tuple(CharTokenizer().apply_chat_template([{"role": "user", "content": "say 4"}]))
     prompts = tuple(Prompt(id=str(i), token_ids=(*ids, i), max_tokens=30, text="") for i in range(20, 26))
     workload = Workload(name="w", prompts=prompts, rule="r", source="s")
-    result = evaluate_head(head[0], target.model, workload, stop_token_ids=(), k=3)
+    result = evaluation_of(workload, answers(head[0], target.model, workload, stop_token_ids=(), k=3), 3, 0.0)
     assert result.all.num_prompts == 6 and result.num_output_tokens == 180
     assert 1 <= result.all.length <= 4 and result.all.low <= result.all.length <= result.all.high
     assert result.all.length == pytest.approx(1 + sum(result.all.marginal))
     assert len(result.all.conditional) == 3
-    sampled = evaluate_head(head[0], target.model, workload, stop_token_ids=(), k=3, temperature=0.7)
-    assert sampled.num_output_tokens == 180
+    drawn = answers(head[0], target.model, workload, stop_token_ids=(), k=3, temperature=0.7)
+    assert evaluation_of(workload, drawn, 3, 0.7).num_output_tokens == 180
 
 
 def test_check_head_says_which_part_it_is_at_and_how_long_the_rest_takes(head, target, monkeypatch):
@@ -195,6 +196,39 @@ def test_check_head_says_which_part_it_is_at_and_how_long_the_rest_takes(head, t
     assert watcher.blocks[0] == ("part 1 of 2: w=file at temperature 0.0", 3)
     assert re.fullmatch(r"part 2 of 2: w=file at temperature 0\.7, about \d+ s left", watcher.blocks[1][0])
     assert watcher.said == ["loading toy", "checking out on 4 prompts"]
+
+
+def test_several_workloads_are_evaluated_on_their_own_and_together(head, target, monkeypatch):
+    def load(request, tokenizer):
+        first, most = {"a": (20, 8), "b": (30, 12)}[request.name]
+        prompts = tuple(Prompt(id=str(n), token_ids=(5, 6, first + n), max_tokens=most, text="") for n in range(3))
+        return Workload(name=request.name, prompts=prompts, rule="r", source="s")
+
+    monkeypatch.setattr(check_head_command, "load_for_training", lambda *_: target)
+    monkeypatch.setattr(check_head_command, "lookup", lambda *_: load)
+    asked = CheckHeadOptions(target="toy", evaluate=3, workload=("a, b",), temperatures=(0.0, 0.7), k=3)
+    _, found = try_head(head[0], asked, NullProgress())
+    assert [(e.workload, e.temperature) for e in found] == [
+        (name, heat) for name in ("a", "b") for heat in (0.0, 0.7)
+    ] + [("a,b", 0.0), ("a,b", 0.7)]
+    for part_a, part_b, both in (found[::2], found[1::2]):
+        assert both.all.num_prompts == 6 and both.num_loops == part_a.num_loops + part_b.num_loops
+        assert both.num_output_tokens == part_a.num_output_tokens + part_b.num_output_tokens > 24
+        low, high = sorted((part_a.all.length, part_b.all.length))
+        assert low <= both.all.length <= high
+    assert found[4].workload_sha256 not in (found[0].workload_sha256, found[2].workload_sha256)
+
+
+def test_pooled_rounds_belong_to_the_requests_of_their_own_workload():
+    def part(*accepted):
+        rounds = pd.DataFrame([(n, j) for n, own in enumerate(accepted) for j in own], columns=["request", "accepted"])
+        return Outputs(dict.fromkeys(range(len(accepted))), rounds)
+
+    whole = pooled([part((3, 1), (0,)), part((2,), (2, 2, 0))])
+    assert list(whole.requests) == [0, 1, 2, 3] and whole.rounds["request"].tolist() == [0, 0, 1, 2, 3, 3, 3]
+    found = acceptance_of(whole.rounds, 3, whole.requests)
+    assert found.length == pytest.approx(1 + 10 / 7) and found.num_prompts == 4
+    assert acceptance_of(whole.rounds, 3, [3]).length == pytest.approx(1 + 4 / 3)
 
 
 class Parts(NullProgress):
