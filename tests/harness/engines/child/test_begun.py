@@ -11,6 +11,7 @@ import pytest
 from toy import fake_child
 from toy.alive import is_alive
 
+from specbench.harness.engines.child import process
 from specbench.harness.engines.child.begun import BegunChildren
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.process.waiting import Waiting
@@ -42,7 +43,8 @@ def test_a_child_that_was_begun_is_the_one_that_is_taken(tmp_path):
     begun.close()
 
 
-def test_those_that_nobody_took_are_ended(tmp_path):
+def test_those_that_nobody_took_are_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "_CLOSE_S", 0.2)  # both hang: neither would end by itself
     begun, children = BegunChildren(), []
 
     @contextmanager

@@ -27,7 +27,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not VENV.exists(), reason=f"no vLLM: `make engines`, or name a venv in {PYTHON_VARIABLE}"),
 ]
-EAGER = "engine.enforce_eager=true"
+# With its memory given, engines start at the same time.
+EAGER = "engine.enforce_eager=true,engine.kv_cache_memory_bytes=268435456"
 STRATEGIES = ("no-spec", "ngram:k=4", "eagle:k=4")
 
 
