@@ -35,18 +35,18 @@ def rope_store_kv_ref(
     where the model has them; `eps` is theirs. Norm and rotation are in fp32 and rounded once.
     """
     head_dim = cos_sin_MD.shape[1]
-    half = head_dim // 2
     num_rotated = num_q_heads + num_kv_heads
     heads_THD = qkv_TX.view(qkv_TX.shape[0], num_rotated + num_kv_heads, head_dim)
-    cos, sin = cos_sin_MD[position_T].unsqueeze(1).split(half, dim=-1)
+    cos, sin = cos_sin_MD.index_select(0, position_T).unsqueeze(1).chunk(2, dim=-1)
     wide_THD = heads_THD[:, :num_rotated].float()
     if head_norm_2D is not None:
         parts = zip(wide_THD.split([num_q_heads, num_kv_heads], dim=1), head_norm_2D.float(), strict=True)
         wide_THD = torch.cat([F.rms_norm(heads, (head_dim,), weight_D, eps) for heads, weight_D in parts], dim=1)
-    first, second = wide_THD.split(half, dim=-1)
+    first, second = wide_THD.chunk(2, dim=-1)
     rotated_THD = torch.empty((qkv_TX.shape[0], num_rotated, head_dim), dtype=torch.float32, device=qkv_TX.device)
-    torch.mul(first, cos, out=rotated_THD[..., :half]).addcmul_(second, sin, value=-1)
-    torch.mul(second, cos, out=rotated_THD[..., half:]).addcmul_(first, sin)
+    low, high = rotated_THD.chunk(2, dim=-1)
+    torch.mul(first, cos, out=low).addcmul_(second, sin, value=-1)
+    torch.mul(second, cos, out=high).addcmul_(first, sin)
     rotated_THD = rotated_THD.to(qkv_TX.dtype)
     k_cache.view(-1, num_kv_heads, head_dim).index_copy_(0, kv_slot_T, rotated_THD[:, num_q_heads:])
     v_cache.view(-1, num_kv_heads, head_dim).index_copy_(0, kv_slot_T, heads_THD[:, num_rotated:])
