@@ -161,9 +161,10 @@ def _by_round(phases: pd.DataFrame, table: pd.DataFrame, instrumented: bool) -> 
     An instrumented capture may run outside the timed steps; its rounds are kept although the step log does not have
     them.
     """
-    chosen = phases[phases["instrumented"].to_numpy().astype(bool) == instrumented]
-    if chosen.empty:
+    is_chosen = phases["instrumented"].to_numpy().astype(bool) == instrumented
+    if not is_chosen.any():
         return pd.DataFrame()
+    chosen = phases if is_chosen.all() else phases[is_chosen]
     at = table.index.get_indexer(chosen["step"])
     is_decode = (table["kind"].to_numpy(dtype=object) == "decode")[at] if len(table) else np.zeros(len(at), bool)
     chosen = chosen[((at >= 0) & is_decode) | ((at < 0) & instrumented)]
@@ -176,12 +177,14 @@ def _by_round(phases: pd.DataFrame, table: pd.DataFrame, instrumented: bool) -> 
 
 
 def _medians(wide: pd.DataFrame) -> dict[str, float]:
+    if wide.empty:
+        return {}
     return {str(name): float(median) for name, median in wide.median().items()}
 
 
 def _phases_for_identity(phases: PhaseRounds) -> tuple[str | None, pd.DataFrame]:
     for source, wide in (("plain", phases.plain), ("instrumented", phases.instrumented)):
-        if not wide.drop(columns=_GAP, errors="ignore").empty:
+        if not wide.empty and not wide.drop(columns=_GAP, errors="ignore").empty:
             return source, wide
     return None, pd.DataFrame()
 

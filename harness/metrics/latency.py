@@ -35,12 +35,19 @@ def tpot_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
 
     `clock` is empty for host-visible times and `_device` for completion on the device.
     """
-    return _tpot_ms(served(requests), clock)
+    done = served(requests)
+    return pd.Series(_tpot_ms(done, clock), index=done.index[_is_long(done)])
 
 
-def _tpot_ms(done: pd.DataFrame, clock: str = "") -> pd.Series:
-    long = done[done["num_output_tokens"] >= 2]
-    return (long[f"t_last{clock}_ns"] - long[f"t_first{clock}_ns"]) / (long["num_output_tokens"] - 1) / _NS_PER_MS
+def _tpot_ms(done: pd.DataFrame, clock: str = "") -> np.ndarray:
+    long = _is_long(done)
+    num_gaps = done["num_output_tokens"].to_numpy()[long] - 1
+    first_ns, last_ns = (done[f"t_{end}{clock}_ns"].to_numpy()[long] for end in ("first", "last"))
+    return (last_ns - first_ns) / num_gaps / _NS_PER_MS
+
+
+def _is_long(done: pd.DataFrame) -> np.ndarray:
+    return done["num_output_tokens"].to_numpy() >= 2
 
 
 def ttft_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
@@ -76,6 +83,7 @@ def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, fl
     tokens = done["num_output_tokens"].to_numpy()
     tpot = _tpot_ms(done)
     ttft, e2el = (_since_submit_ms(done, name).to_numpy() for name in ("t_first_ns", "t_last_ns"))
+    mean_tpot_ms = pd.Series(tpot).mean()  # of those that are known
     burst, chunks = _gaps_ms(steps, done["request_id"].to_numpy())
     return {
         "ttft_ms.mean": _mean(ttft),
@@ -91,7 +99,7 @@ def latency_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str, fl
         **under("itl_ms", percentiles(burst, *RANKS)),
         "icl_ms.mean": _mean(chunks),
         **under("icl_ms", percentiles(chunks, 50, 99)),
-        "tps_per_user": 1e3 / tpot.mean() if len(tpot) and tpot.mean() > 0 else None,
+        "tps_per_user": 1e3 / mean_tpot_ms if mean_tpot_ms > 0 else None,
     }
 
 
@@ -115,8 +123,8 @@ def throughput_metrics(requests: pd.DataFrame, steps: pd.DataFrame) -> dict[str,
 
 
 def _weighted_tpot_ms(done: pd.DataFrame) -> float | None:
-    num_gaps = (done["num_output_tokens"] - 1).sum()
-    total_ms = (done["t_last_ns"] - done["t_first_ns"]).sum() / _NS_PER_MS
+    num_gaps = (done["num_output_tokens"].to_numpy() - 1).sum()
+    total_ms = np.nansum(done["t_last_ns"].to_numpy() - done["t_first_ns"].to_numpy()) / _NS_PER_MS
     return total_ms / num_gaps if num_gaps else None
 
 

@@ -60,7 +60,7 @@ def block_metrics(
 ) -> BlockFigures:
     """All figures of one block (one arm, one repeat) from its raw rows; None if a figure has no data."""
     foreign = {own.block: own.of_block(requests, steps, phases) for own in foreign_figures() if own.of_block}
-    requests, steps = (frame.drop(columns=_UNUSED, errors="ignore") for frame in (requests, steps))
+    requests, steps = _used(requests), _used(steps)
     table = step_table(steps)
     latency = latency_metrics(requests, steps)
     failed = requests["finish_reason"].isin(["error", "abort"])
@@ -86,6 +86,11 @@ def block_metrics(
         acceptance=acceptance,
         phases=source,
     )
+
+
+def _used(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without `_UNUSED`, by position: pandas takes a millisecond to drop columns by name."""
+    return frame.iloc[:, [place for place, name in enumerate(frame.columns) if name not in _UNUSED]]
 
 
 def _mean_logprobs(rows: pd.DataFrame) -> Figures:
