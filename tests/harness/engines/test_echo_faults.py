@@ -15,8 +15,10 @@ ARMS = ("-s", "no-spec", "-s", "ngram:k=3")
 
 @pytest.fixture
 def num_measured(monkeypatch) -> Callable[[str], int]:
-    """Counts a request of `strategy`: how many the server has begun in the n-gram arm's block, without its warm-up, which
-    takes as many requests as the machine's speed allows."""
+    """Counts a request of `strategy`: how many the server has begun in the n-gram arm's block.
+
+    A warm-up does not count: it takes as many requests as the machine's speed allows.
+    """
     begun, counted = [], [0]
     init = OpenBlock.__init__
 
