@@ -33,9 +33,9 @@ test: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
-# Four workers for two cores: tests wait for processes and browsers.
+# Three workers for two cores: tests wait for processes and browsers a third of their time; a fourth made it slower.
 tests: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal
 
 # A small benchmark of this code under the policies in .ci/, the parent commit against this one, a site of it, and the
 # tests that need a quiet machine.

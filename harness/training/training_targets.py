@@ -50,9 +50,10 @@ def gpu_has_room(device: torch.device) -> Callable[[], bool]:
 
 
 class TargetSource:
-    """Training targets by the batch's number. The first `Vd` rows of the product are those of `lm_head_VdH`.
+    """Training targets by the batch's number.
 
-    `draft_id_V`: draft id of each target id, -1 if it has none. `has_room` is asked before each batch is kept.
+    `lm_head_VdH`: the target's output rows of the draft vocabulary. `draft_id_V`: draft id of each target id, -1 if it
+    has none. `has_room` is asked before a batch's states are kept.
     """
 
     def __init__(self, frozen: FrozenTarget, lm_head_VdH: Tensor, draft_id_V: Tensor, has_room: Callable[[], bool]):

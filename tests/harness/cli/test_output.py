@@ -45,7 +45,7 @@ def test_a_data_set_is_fetched_where_progress_is_shown(cli, chat_model, runs, mo
         progress(asset, 30_000_000, 120_000_000)
         raise AssetError("no network")
 
-    monkeypatch.setattr("specbench.harness.run.prepare.resolve", no_network)
+    monkeypatch.setattr("specbench.harness.run.workload.resolve", no_network)
     result = cli("run", "--model", chat_model, "--max-model-len", 64, "--dataset-name", name, "--output-dir", runs)
     assert result.exit_code == 2 and "error: no network" in result.stderr
     assert "specbench: fetching sharegpt: 25% of 120 MB" in result.stderr
