@@ -63,11 +63,6 @@ class TargetSource:
         self._has_room = has_room
         self._kept: dict[int, _States] = {}
 
-    @property
-    def num_kept(self) -> int:
-        """Batches whose states are kept."""
-        return len(self._kept)
-
     @torch.no_grad()
     def targets(self, number: int, batch: Batch) -> TrainingTargets:
         states = self._kept.get(number)
