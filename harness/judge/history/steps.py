@@ -157,13 +157,15 @@ def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
     smallest first."""
     if len(values) < 2 * MIN_SIZE or not values.any():
         return []
-    from ruptures import Pelt
-
     # A count that can be 0 has no log: its changes are relative to the largest.
     logs = np.log(values) if (values > 0).all() else values / values.max()
+    margin = math.log1p(min_effect)
+    if np.ptp(logs) < margin:
+        return []  # no two medians can be that far apart
+    from ruptures import Pelt
+
     scaled = (logs - np.median(logs)) / noise(logs)
     cuts = Pelt(model="l1", min_size=MIN_SIZE, jump=1).fit(scaled).predict(pen=3 * math.log(len(values)))[:-1]
-    margin = math.log1p(min_effect)
     while cuts:
         edges = [0, *cuts, len(logs)]
         medians = [np.median(logs[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
