@@ -1,6 +1,6 @@
-"""The Benchmarks page of the example site: what was measured, in two minutes.
+"""The Benchmarks page of the example site: what was measured, readable in two minutes.
 
-Every figure comes from what is kept in this folder, and a link leads there.
+Every figure comes from a file kept in this folder, and the page links to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def benchmarks_page(runs: Sequence[SiteRun]) -> Page:
     return Page(
         path="benchmarks.html",
         title="Benchmarks",
-        lead="How specbench's engine compares with others, what its head gains and what other implementations confirm.",
+        lead="How fast specbench's engine is, how good its draft head is, and what other implementations confirm.",
         sections=tuple(sections),
         files={href: HERE / href.removeprefix("data/") for href in sorted(linked)},
     )
@@ -59,24 +59,26 @@ def _short() -> Section:
         Fact(name="best against vLLM 0.26", value=f"{best.y:.2f}x", note=f"{best.series}, batch {best.x}"),
         Fact(name="worst against vLLM 0.26", value=f"{worst.y:.2f}x", note=f"{worst.series}, batch {worst.x}"),
         Fact(
-            name=f"tokens a round, real prompts, K={sharegpt['k']}",
+            name=f"tokens per round, real prompts, K={sharegpt['k']}",
             value=f"{sharegpt['without_loops']['length']:.2f}",
-            note=f"ShareGPT; GSM8K: {gsm8k['without_loops']['length']:.2f}; without outputs that loop",
+            note=f"ShareGPT; GSM8K: {gsm8k['without_loops']['length']:.2f}; excluding outputs that loop",
         ),
         Fact(
             name="idle GPU before the drafter",
             value=f"{duration(one)}",
-            note=f"in one graph; {duration(graphs)} in three and a wait",
+            note=f"with one graph; {duration(graphs)} with three and a host wait",
         ),
         Fact(
             name="rounds equal to EAGLE's own code and to vLLM's",
             value=witnessed_rounds(),
-            note="tokens, accepted; fp32",
+            note="same tokens, same drafts accepted; fp32",
         ),
-        Fact(name="texts equal to lm-eval's hf model", value=kept.same_texts("lm-eval-cpu.md"), note="fp32, GSM8K"),
-        Fact(name="equal sides called changed", value=f"{num_changed(equal)} of {len(equal)}", note="A/B experiments"),
+        Fact(name="texts identical to lm-eval's hf model", value=kept.same_texts("lm-eval-cpu.md"), note="fp32, GSM8K"),
+        Fact(
+            name="identical sides called changed", value=f"{num_changed(equal)} of {len(equal)}", note="A/A experiments"
+        ),
     )
-    return Section(title="In short", facts=facts)
+    return Section(title="Summary", facts=facts)
 
 
 def _against_vllm() -> Section:
@@ -84,19 +86,19 @@ def _against_vllm() -> Section:
     now, before = frame[~frame["dashed"]], frame[frame["dashed"]]
     ahead, behind = frame[frame["y"] >= 1], frame[frame["y"] < 1]
     said = [
-        f"Llama-3.1-8B's shape on one H200: {ahead['y'].min():.2f}x to {ahead['y'].max():.2f}x of vLLM 0.26.0's decode "
+        f"Llama-3.1-8B's shape on one H200: {ahead['y'].min():.2f}x to {ahead['y'].max():.2f}x vLLM 0.26.0's decode "
         f"tokens/s in {len(ahead)} of {len(frame)} cells.",
         "vLLM is ahead in: "
         + "; ".join(f"{row.series}, batch {row.x}: {row.y:.2f}x" for row in behind.itertuples())
         + ".",
-        f"Solid, {len(now)} cells: both engines loaded on one card, taking turns. Dashed, {len(before)} cells measured "
-        "before the Triton products of few rows and early launches, one engine after the other.",
-        "Random weights, greedy, acceptance forced to 3.0 tokens a round on both sides: machine speed alone.",
+        f"Solid, {len(now)} cells: both engines loaded on one card, taking turns. Dashed, {len(before)} cells: "
+        "measured before the Triton skinny GEMMs and programmatic dependent launches, one engine after the other.",
+        "Random weights, greedy, acceptance forced to 3.0 tokens per round in both engines: only speed is compared.",
     ]
     chart = Chart(
         name="against-vllm",
         title="Decode tokens/s relative to vLLM 0.26.0, Llama-3.1-8B's shape, one H200",
-        description="Above 1x specbench is ahead. Solid: measured now; dashed: before the products of few rows.",
+        description="Above 1x, specbench is ahead. Solid: current; dashed: before the skinny GEMMs.",
         frame=small_charts(frame),
         x=Axis(title="batch (log scale)", scale="log2"),
         y=Axis(title="specbench / vLLM", unit="factor"),
@@ -113,10 +115,10 @@ def _against_vllm() -> Section:
         links=(
             kept_file("results/decode-race-h200.json"),
             kept_file("results/decode-h200.json"),
-            kept_file("README.md", "how"),
+            kept_file("README.md", "how it was measured"),
         ),
         sentences=tuple(said),
-        commands=(Command(name="The same again", text=commands),),
+        commands=(Command(name="Reproduce", text=commands),),
         charts=(chart,),
     )
 
@@ -134,10 +136,10 @@ def _cells() -> Section:
         for row in kept.decode_cells().itertuples()
     ]
     notes = (
-        "TPS: medians of all turns; vLLM in process. Ratio: median over turns of ours / vLLM, and its range. One "
+        "TPS: medians over all turns; vLLM runs in process. Ratio: specbench / vLLM, median and range over turns. One "
         "timing of a SmolLM2 cell takes 40 to 350 ms, so host noise shows in its ranges.",
-        "Identical: greedy outputs of real acceptance and of the eager engine without speculation; others differ at a "
-        "near-tie.",
+        "Identical: greedy outputs with real acceptance that equal those of specbench's eager engine without "
+        "speculation; the others differ at a near-tie.",
     )
     headers = ("cell", "specbench TPS", "vLLM TPS", "ratio", "range over turns", "identical")
     table = Table(title="Cells with repeats", headers=headers, rows=tuple(rows), notes=notes)
@@ -157,13 +159,13 @@ def _acceptance() -> Section:
             f"{one[w]['length']:.2f} [{one[w]['low']:.2f}, {one[w]['high']:.2f}]" for w in ("all", "without_loops")
         ]
         said.append(
-            f"{one['workload']}: {lengths[0]} tokens a round at K={one['k']}; {lengths[1]} without the "
+            f"{one['workload']}: {lengths[0]} tokens per round at K={one['k']}; {lengths[1]} without the "
             f"{one['num_loops']} of {one['all']['num_prompts']} outputs that loop."
         )
     chart = Chart(
         name="real-acceptance",
         title="Accepted by draft position: the shipped head, SmolLM2-135M-Instruct, real prompts, greedy",
-        description="This draft and all before it accepted. Solid: all prompts; dashed: without outputs that loop.",
+        description="This draft and all before it accepted. Solid: all prompts; dashed: excluding outputs that loop.",
         frame=frame,
         x=Axis(title="draft position", scale="ordinal"),
         y=Axis(title="accepted", unit="share", range=(0, 1)),
@@ -175,36 +177,36 @@ def _acceptance() -> Section:
         title="Real acceptance of the shipped head",
         links=(kept_file("results/head-acceptance-k8-h200.json"),),
         sentences=(*said, "Brackets: 95% interval over prompts. The head was not trained on these prompts."),
-        commands=(Command(name="The same again", text=command),),
+        commands=(Command(name="Reproduce", text=command),),
         charts=(chart,),
     )
 
 
 def _round() -> Section:
-    rounds = {"three graphs and one wait for the host": "eagle", "one graph": "naive-eagle"}
+    rounds = {"three graphs and one host wait": "eagle", "one graph": "naive-eagle"}
     profiles = {name: own_round(arm) for name, arm in rounds.items()}
     span = max(map(timeline_span_ns, profiles.values()))
     said = [
-        f"In {name} the GPU is idle for {duration(p.idle.verify_to_draft_idle_ns)} before the drafter "
-        f"(launches a round: {p.graph.launches_per_round:g}; waits: {p.syncs_per_round:g})."
+        f"With {name}, the GPU is idle for {duration(p.idle.verify_to_draft_idle_ns)} before the drafter "
+        f"(per round: launches {p.graph.launches_per_round:g}, waits {p.syncs_per_round:g})."
         for name, p in profiles.items()
     ]
     return Section(
         title="One decode round",
-        links=(kept_file("profiles.md", "what traces say about the pull requests"),),
+        links=(kept_file("profiles.md", "what traces show about the pull requests"),),
         sentences=(
             *said,
-            "EAGLE, K=2, two layers of SmolLM2-135M's shape on one H200, under nsys: shares, not speed. Median rounds.",
+            "EAGLE, K=2, two layers of SmolLM2-135M's shape on one H200. Median rounds under nsys: shares, not speed.",
         ),
         commands=(
             Command(
-                name="The same again",
+                name="Reproduce",
                 text="specbench profile run -s eagle:k=2,head=random,graph=full_and_piecewise,sync=single "
                 "-s naive-eagle:k=2,head=random --model smollm2-135m --num-layers 2 --load-format dummy "
                 "--dataset-name sharegpt-lengths --max-concurrency 1 --num-prompts 1 --rounds 5 --tool nsys",
             ),
         ),
-        timelines=tuple(timeline(p, f"A round in {name}", span) for name, p in profiles.items()),
+        timelines=tuple(timeline(p, f"A round with {name}", span) for name, p in profiles.items()),
     )
 
 
@@ -214,9 +216,9 @@ def _vllm_round() -> Section:
         title="A round of vLLM 0.26 from its own trace",
         folded=True,
         sentences=(
-            f"{profile.graph.launches_per_round:g} launches and {profile.syncs_per_round:g} waits a round; the GPU is "
-            f"busy for {share(profile.gpu_busy_share)} of it. nsys makes launches slow: shares, not speed.",
-            "First model runner, EAGLE-3, K=4, one request, SmolLM2-135M's shape, random weights, one H200.",
+            f"{profile.graph.launches_per_round:g} launches and {profile.syncs_per_round:g} waits per round; the GPU "
+            f"is busy for {share(profile.gpu_busy_share)} of it. nsys slows launches: read shares, not speed.",
+            "vLLM's V1 model runner, EAGLE-3, K=4, one request, SmolLM2-135M's shape, random weights, one H200.",
         ),
         links=(kept_file("profiles.md", "how it was traced"), kept_file("vllm_trace.py")),
         timelines=(timeline(profile, "A round of vLLM 0.26"),),

@@ -72,7 +72,8 @@ def compare(config: RunConfig, frames: Frames, gap: Callable[[Difference], float
         print(f"{ours} and {theirs}")
         print(f"  answers: {same.num_same_answers} of {same.num_requests} the same")
         print(
-            f"  rounds:  {same.num_equal} of {same.num_rounds} accepted equally many; {same.num_apart} at other places"
+            f"  rounds:  {same.num_equal} of {same.num_rounds} accepted the same number of drafts; "
+            f"{same.num_apart} at other positions"
         )
         for found in same.differences:
             distance = gap(found) if found.what == "token" else None

@@ -1,7 +1,8 @@
 """Rounds of a witness beside ours, prompt by prompt, as `results/*-rounds.json` keeps them.
 
-A side of a prompt is its output tokens and how many drafts each round accepted, before what a stop or the limit cut.
-The first token comes with the prompt, and a round gives one token more than it accepted: so places of rounds follow.
+For each prompt, a side records its output tokens and how many drafts each round accepted, before a stop or the limit
+cut any. The positions of rounds follow, because the first token comes with the prompt and a round adds one token more
+than it accepted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def agreement(arm: Mapping[str, Any]) -> SameRounds:
 def said(same: SameRounds) -> str:
     return (
         f"{same.num_same_answers} of {same.num_requests} answers the same; {same.num_equal} of {same.num_rounds} "
-        "rounds accepted equally many" + (f", {same.num_apart} at other places" if same.num_apart else "")
+        "rounds accepted the same number of drafts"
+        + (f", {same.num_apart} at other positions" if same.num_apart else "")
     )
 
 

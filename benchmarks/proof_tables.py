@@ -1,4 +1,4 @@
-"""What others say of the same rounds, and what experiments say where nothing changed, or something was planted."""
+"""What other implementations say of the same rounds, and what A/B experiments say of no change or a planted one."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ ROUNDS = {"safeailab": "SafeAILab's own EAGLE code", "vllm": "vLLM"}
 
 
 def witnesses(pages: Mapping[str, SiteRun]) -> Section:
-    """Each with its script and what was kept of it."""
+    """Other implementations, each with its script and the record that was kept."""
     rows = (
         *(row for name, witness in ROUNDS.items() for row in _rounds(name, witness)),
         *_vllm_lengths(),
         _transformers(),
         (
             kept_file("lm_eval_proof.py", "lm-eval's hf model, GSM8K, fp32"),
-            f"{same_texts('lm-eval-cpu.md')} texts the same",
+            f"{same_texts('lm-eval-cpu.md')} texts identical",
             kept_file("results/lm-eval-cpu.md"),
         ),
         (
-            kept_file("lm_eval_proof.py", "the same through the chat template"),
-            f"{same_texts('lm-eval-cpu-chat.md')} texts the same",
+            kept_file("lm_eval_proof.py", "lm-eval's hf model, GSM8K with the chat template, fp32"),
+            f"{same_texts('lm-eval-cpu-chat.md')} texts identical",
             kept_file("results/lm-eval-cpu-chat.md"),
         ),
         _llama_cpp(pages["llama.cpp-cpu"]),
     )
-    table = Table(title="Witnesses", headers=("witness (its script)", "says", "record"), rows=rows)
-    more = kept_file("engines/README.md", "more of other engines")
-    return Section(title="Outside witnesses", links=(more,), tables=(table,))
+    table = Table(title="Other implementations", headers=("compared with (script)", "result", "record"), rows=rows)
+    more = kept_file("engines/README.md", "more about other engines")
+    return Section(title="Checked against other implementations", links=(more,), tables=(table,))
 
 
 def _rounds(name: str, witness: str) -> Iterator[tuple[Cell, str, Cell]]:
@@ -70,7 +70,7 @@ def _vllm_lengths() -> Iterator[tuple[Cell, str, Cell]]:
     for one in map(json.loads, (HERE / file).read_text(encoding="utf-8").splitlines()):
         yield (
             kept_file("head_vllm.py", f"vLLM {one['vllm']}: our head, {one['workload']}, K=4"),
-            f"{one['vllm_length']:.3f} tokens a round; specbench {one['specbench_length']:.3f}",
+            f"{one['vllm_length']:.3f} tokens per round; specbench {one['specbench_length']:.3f}",
             kept_file(file),
         )
 
@@ -80,7 +80,7 @@ def _transformers() -> tuple[Cell, str, Cell]:
     found = json.loads((HERE / file).read_text(encoding="utf-8"))["dtypes"]["float32"]
     return (
         kept_file("README.md", "transformers' generate, fp32"),
-        f"{found['equal_outputs']} outputs equal; specbench {found['ratio_median']:.2f}x as fast",
+        f"{found['equal_outputs']} outputs identical; specbench {found['ratio_median']:.2f}x as fast",
         kept_file(file),
     )
 
@@ -93,7 +93,7 @@ def _llama_cpp(run: SiteRun) -> tuple[Cell, str, Cell]:
     length = 1 + theirs["engine.spec_decode_num_accepted_tokens"] / theirs["engine.spec_decode_num_drafts"]
     return (
         kept_file("engines/README.md", "llama.cpp's server: our head, K=4, fp32"),
-        f"{length:.2f} tokens a round by its counters; specbench {acceptance_length(ours).partition(' ')[0]}",
+        f"{length:.2f} tokens per round by its counters; specbench {acceptance_length(ours).partition(' ')[0]}",
         Cell(text="the run", href=run.page),
     )
 
@@ -103,19 +103,19 @@ def noise(pages: Mapping[str, SiteRun]) -> Section:
     changed = num_changed(equal)
     found = ", ".join(record.verdict for record in planted.values())
     return Section(
-        title="Noise: equal sides, and changes that were planted",
+        title="Noise: identical sides and planted changes",
         sentences=(
-            f"{changed} of {len(equal)} experiments of equal sides say that one changed; where a change was planted: "
-            f"{found}.",
+            f"{changed} of {len(equal)} experiments with identical sides report a change. The verdicts where a change "
+            f"was planted: {found}.",
         ),
         links=(kept_file("verdicts.md", "more verdicts"), kept_file("engines/README.md", "how they were planted")),
-        commands=(Command(name="On a machine of one's own", text="specbench power -s eagle:k=4"),),
+        commands=(Command(name="On your own machine", text="specbench power -s eagle:k=4"),),
         tables=(
             Table(
                 title="Step time of B against A",
                 headers=("experiment", "change [95% CI]", "MDE", "blocks", "verdict"),
                 rows=tuple(_experiment(file, record, pages) for file, record in (equal | planted).items()),
-                notes=("MDE: the smallest effect that so many blocks would have found.",),
+                notes=("MDE: the minimum detectable effect with this many blocks.",),
             ),
         ),
     )

@@ -13,7 +13,7 @@ from specbench.reports.run.recipe_table import recipe_table
 from specbench.reports.site.runs import SiteRun
 
 RECIPES = HERE.parent / "harness" / "spec" / "recipes"
-NO_REPEATS = "Its report was kept, its repeats were not"
+NO_REPEATS = "Only the report was kept, not the repeats"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +66,7 @@ def pull_requests(pages: Mapping[str, SiteRun]) -> list[Section]:
         sections.append(
             Section(
                 title=title,
-                links=(kept_file(f"results/{request.report}", "the whole report"),),
+                links=(kept_file(f"results/{request.report}", "the full report"),),
                 sentences=(_answer(table, *request.answer),),
                 commands=(_command(request),),
                 tables=(
@@ -82,7 +82,7 @@ def _command(request: PullRequest) -> Command:
     """Recipes change: one may have another model today than in the report."""
     recipe = (RECIPES / f"{request.recipe}.toml").read_text(encoding="utf-8")
     today, then = re.findall(r'^model = "(.+)"', recipe, re.MULTILINE)[0], report_model(request.report)
-    name = "The same again" if today == then else f"The recipe today, on {today}; the report is of {then}"
+    name = "Reproduce" if today == then else f"The recipe now uses {today}; the report is for {then}"
     return Command(name=name, text=report_command(request.report, request.recipe))
 
 
@@ -101,5 +101,5 @@ def _in_engine(recipe: str, pages: Mapping[str, SiteRun]) -> tuple[Table, ...]:
     change = "speed-up" if "speed-up" in whole.headers else "TPOT change [95% CI]"
     picked = [whole.headers.index(name) for name in ("arm", "TPS", change, "TPOT ms", "round p50 ms", "AL [95% CI]")]
     rows = tuple(tuple(row[i] for i in picked) for row in whole.rows)
-    note = f"From stored requests of {run.run_id}, whose page has every column."
+    note = f"From the stored requests of {run.run_id}; its page has every column."
     return (Table(title=whole.title, headers=tuple(whole.headers[i] for i in picked), rows=rows, notes=(note,)),)

@@ -1,8 +1,8 @@
-"""Ids, positions and cache slots of the next launch, from the state of each slot.
+"""Fills in the ids, positions and cache slots of the next launch, from the state of each slot.
 
 Legend: B requests of the step, T their rows, S slots, L width of the token buffer, P pages of a slot, K draft depth.
 The key slot of position p is block_table[s, p // page_size] * page_size + p % page_size. P * page_size must exceed
-every position asked for, drafting ahead included; positions beyond it get the dummy page 0.
+every position that is used, including those drafted ahead; positions beyond it map to the dummy page 0.
 """
 
 import torch
@@ -10,11 +10,12 @@ import torch
 from specbench.kernels.buffers import Rows, Slots
 from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_for_inputs
 
-ROWS_PER_PROGRAM = 128  # one a thread; the same for every size, so that a new size compiles nothing
+ROWS_PER_PROGRAM = 128  # one per thread; the same for every batch size, so that a new size needs no compilation
 
 
 def prepare_rows_ref(rows: Rows, slots: Slots) -> None:
-    """Fills the target's pass (`ids_T` to `kv_len_B`, `block_table_BP`) for one step, decodes and prompt chunks alike.
+    """Fills in the inputs of the target's pass (`ids_T` to `kv_len_B`, `block_table_BP`) for one step, for decodes and
+    prompt chunks alike.
 
     Row t is row j = row_off_T[t] of request b = row_req_T[t] in slot s = slot_B[b], at position n_S[s] + j. Its id is
     the draft drafts_SK[s, j-1] where num_drafts_B[b] > 0 and j > 0, else tokens_SL[s, position]; no draft (-1) becomes
@@ -29,7 +30,7 @@ def prepare_rows_ref(rows: Rows, slots: Slots) -> None:
     at_T += row_off_T
     rows.position_T.copy_(at_T)
     slots.write_key_slots(slot_T, at_T, rows.kv_slot_T)
-    # A draft may lie beyond the token buffer; its token is not read then, but the gather needs a valid index.
+    # A draft may lie beyond the token buffer: its token is then unused, but the gather still needs a valid index.
     token_T = tokens_SL[slot_T, at_T.clamp_(max=tokens_SL.shape[1] - 1)]
     if drafts_SK.shape[1] > 0:
         column_T = (row_off_T - 1).clamp_(0, drafts_SK.shape[1] - 1)
@@ -72,7 +73,7 @@ prepare_rows = dispatch(prepare_rows_ref, prepare_rows_triton)
 
 @triton.jit
 def key_slot(slots, slot, position, PAGE: tl.constexpr, mask):
-    """The offset of `position`'s key in the cache, int64; outside the table: in the dummy page 0."""
+    """The int64 offset of `position`'s key in the cache. A position outside the table maps to the dummy page 0."""
     page = position // PAGE
     table_at = slots.table + slot * slots.table_width + page
     return tl.load(table_at, mask=mask & (page < slots.table_width), other=0).to(tl.int64) * PAGE + position % PAGE
@@ -80,7 +81,7 @@ def key_slot(slots, slot, position, PAGE: tl.constexpr, mask):
 
 @triton.jit
 def store_row(out, row, ids, position, kv_slot, mask):
-    """One row of a pass, into its `PassArgs`."""
+    """Writes rows of a pass into its `PassArgs`."""
     tl.store(out.ids + row, ids.to(out.ids.dtype.element_ty), mask=mask)
     tl.store(out.position + row, position.to(out.position.dtype.element_ty), mask=mask)
     tl.store(out.kv_slot + row, kv_slot, mask=mask)

@@ -99,8 +99,8 @@ def size_text(change: float | None, max_decimals: int = 3) -> str:
 def machine_notes(seen: Sequence[MachineSeen]) -> list[str]:
     """Other activity on the machine during the blocks, as far as it is known."""
     shares = {
-        "time of other guests (steal)": [one.steal for one in seen if one.steal is not None],
-        "waiting for memory": [one.memory_stall for one in seen if one.memory_stall is not None],
+        "CPU time of other guests (steal)": [one.steal for one in seen if one.steal is not None],
+        "stalled for lack of memory": [one.memory_stall for one in seen if one.memory_stall is not None],
     }
     notes = [f"{name}: at most {max(known):.1%} of a block" for name, known in shares.items() if known]
     limits = sorted({limit for one in seen for limit in one.power_limits_w or ()})

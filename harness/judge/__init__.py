@@ -1,4 +1,4 @@
-"""Judging stored runs: comparison, A/B verdict, noise floor, gates.
+"""Judges stored runs: comparisons, A/B verdicts, the noise floor, and gates.
 
 Imported by: harness/api, harness/cli, harness/experiments, reports.
 """

@@ -1,4 +1,4 @@
-"""Figures of each single round, from which intervals are made."""
+"""Figures of each round, from which confidence intervals are computed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .waits import Wait
 
 
 def round_figures(rounds: Rounds, waits: Sequence[Wait]) -> RoundFigures:
-    ops, held = rounds.ops, [step.index for step in rounds.steps]
+    ops, indices = rounds.ops, [step.index for step in rounds.steps]
     is_eager = (ops["kind"] == KERNEL) & ~ops["via_graph"] & (ops["launch"] >= 0)
     eager = ops[is_eager].groupby("round")["launch"].nunique()
     graphs = ops.groupby("round")["opens_replay"].sum()
@@ -28,7 +28,7 @@ def round_figures(rounds: Rounds, waits: Sequence[Wait]) -> RoundFigures:
     counted, late = frame[~frame["late"]], frame[frame["late"]]
 
     def by_round(values: pd.Series) -> tuple[float, ...]:
-        return tuple(values.reindex(held, fill_value=0).astype(float).tolist())
+        return tuple(values.reindex(indices, fill_value=0).astype(float).tolist())
 
     graph_launches = by_round(graphs)
     return RoundFigures(

@@ -41,7 +41,8 @@ def roofline_of(run: RunDirectory, frames: Frames | None = None) -> Roofline:
     record = run.record
     if not record.forwards:
         return Roofline(
-            unknown="the passes of its arms are not recorded (other engines, drafters with experts, older versions)"
+            unknown="the forward passes of its arms are not recorded (other engines, drafters with experts, older "
+            "versions)"
         )
     machine = _of_sweep(run) or _stated(run)
     if machine is None:

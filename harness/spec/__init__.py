@@ -1,4 +1,4 @@
-"""User input: options, arms, legal combinations, recipes.
+"""What the user asks for: options, arms, recipes, and which combinations are legal.
 
 Imported by: harness, reports/experiments, reports/run.
 """

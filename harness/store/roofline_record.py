@@ -43,9 +43,9 @@ class Machine:
     def describe(self) -> str:
         """One line for the footer of a table."""
         return (
-            f"{self.device}, {self.dtype}, {self.how}: reads {self.read_bytes_per_s / 1e9:.4g} GB/s, multiplies "
+            f"{self.device}, {self.dtype}, {self.how}: reads {self.read_bytes_per_s / 1e9:.4g} GB/s, matmul "
             f"{self.matmul_flops_per_s / 1e12:.3g} TFLOP/s, attention {self.attention_flops_per_s / 1e12:.3g} TFLOP/s, "
-            f"a kernel costs {self.kernel_launch_s * 1e6:.3g} us"
+            f"{self.kernel_launch_s * 1e6:.3g} us per kernel"
         )
 
 

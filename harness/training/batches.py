@@ -1,11 +1,12 @@
-"""Batches of similar lengths in an order given by seed and epoch, and the rows with a loss in each unrolled step.
+"""Batches of sequences of similar length, in an order set by seed and epoch, and the rows that have a loss in each
+unrolled step.
 
 Legend: B sequences, T padded length, Q rows whose target distribution is needed, R rows with a loss (of one unrolled
-step, or of all), k unrolled step from 0. Row numbers count through the flat [B * T].
+step, or of all), k unrolled step from 0. Row numbers index the flattened [B * T].
 
 Row p takes the target's feature of token p and the embedding of token p+1+k; it learns the distribution that the target
-gives after token p+1+k. It counts where token p+1 (then pending) and token p+2+k are response tokens: an engine drafts
-exactly these.
+gives after token p+1+k. It has a loss only if token p+1 (the pending one at that point) and token p+2+k are both
+response tokens, because these are exactly the tokens that an engine drafts.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from torch import Tensor
 
 from .shards import Sequences
 
-_LENGTH_STEP = 32  # padded lengths are multiples of it
+_LENGTH_STEP = 32  # padded lengths are multiples of this
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One optimiser step's data; padding is at the end of each sequence, out of reach of causal attention."""
+    """One optimiser step's data; padding is at the end of each sequence, where causal attention never sees it."""
 
     ids_BT: Tensor  # int64
     target_row_Q: Tensor  # int64, flat rows whose next-token distribution is learned
     loss_row_R: tuple[Tensor, ...]  # for each k: int64 flat rows
-    loss_target_R: tuple[Tensor, ...]  # for each k: int64 places in target_row_Q
+    loss_target_R: tuple[Tensor, ...]  # for each k: int64 indices into target_row_Q
     num_tokens: int  # without padding
 
     def to(self, device: torch.device) -> Batch:
@@ -41,9 +42,9 @@ class Batch:
 
 
 class Batches:
-    """The batches, which are the same in every epoch, so that what the target says about one can be kept.
+    """The same batches in every epoch, so that the target's outputs for a batch can be cached.
 
-    `plan(epoch)` is their order in an epoch, by number; `make` builds one.
+    `plan(epoch)` gives the batch numbers in the order of that epoch; `make` builds one batch.
     """
 
     def __init__(self, sequences: Sequences, batch_tokens: int, max_sequence_tokens: int, unroll: int, seed: int):
@@ -62,12 +63,12 @@ class Batches:
         return np.random.default_rng([self._seed, epoch]).permutation(len(self)).tolist()
 
     def _cut(self) -> list[np.ndarray]:
-        """Sequence numbers of each batch; none holds more than `batch_tokens` padded tokens."""
+        """The sequences of each batch, by index. A batch of two or more has at most `batch_tokens` padded tokens."""
         rng = np.random.default_rng(self._seed)
         order = np.lexsort((rng.random(len(self._length_N)), padded(self._length_N)))
         batches, first = [], 0
         while first < len(order):
-            # Ascending lengths: the last of the batch decides its padding.
+            # Lengths ascend, so the last sequence of a batch decides its padding.
             last = first + 1
             while (
                 last < len(order)
@@ -104,12 +105,12 @@ class Batches:
 
 
 def padded(length):
-    """A length (or an array of them) rounded up to the step of padding."""
+    """A length (or an array of them) rounded up to a multiple of `_LENGTH_STEP`."""
     return -(-length // _LENGTH_STEP) * _LENGTH_STEP
 
 
 def _loss_rows(response_BT: np.ndarray, width: int, unroll: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """For each k: flat rows with a loss, and the flat rows whose distributions they learn."""
+    """For each k: the flat rows that have a loss, and the flat rows whose distributions they learn."""
     rows, wanted = [], []
     for k in range(unroll):
         both = response_BT[:, 1 : width + 1] & response_BT[:, 2 + k : width + 2 + k]

@@ -23,14 +23,14 @@ _CLAIMS = {IMPROVED: "B is faster than A", REGRESSED: "B is slower than A", EQUI
 
 
 def ab_answer(record: Judgement) -> str:
-    """`B against A: improved. B is faster than A: TPOT -22.5% [-25.7%, -19.2%]; outputs equal 160 of 160.`"""
+    """`B against A: improved. B is faster than A: TPOT -22.5% [-25.7%, -19.2%]; 160 of 160 outputs equal.`"""
     claim = _CLAIMS.get(record.product, "It is unclear which side is faster")
     if record.verdict in NO_VERDICT:
         claim = "No verdict"
     tpot = next((c for c in record.metrics if c.metric.name == TPOT_MS.name and c.change is not None), None)
     change = "no TPOT was measured" if tpot is None else f"TPOT {change_of(tpot)}"
     same = record.same_output
-    outputs = f"outputs equal {same.num_same} of {same.num_pairs}" if same.num_pairs else "outputs were not compared"
+    outputs = f"{same.num_same} of {same.num_pairs} outputs equal" if same.num_pairs else "outputs were not compared"
     if is_not_judged(record):
         outputs = NOT_JUDGED
     return f"{verdict_title(record)}. {claim}: {change}; {outputs}."

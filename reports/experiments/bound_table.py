@@ -154,8 +154,8 @@ def _notes(bound: Bound) -> Iterator[str]:
         yield f"{one.name}: ms per round with 0, 1, ... drafts: {', '.join(costs)} (*: interpolated)"
         if one.num_shared:
             yield (
-                f"{one.name}: two arms accepted equally many drafts at {one.num_equal} of {one.num_shared} positions "
-                "where both began a round; at the others the arm with more drafts counts"
+                f"{one.name}: two arms accepted the same number of drafts at {one.num_equal} of {one.num_shared} "
+                "positions where both began a round; at the others the arm with more drafts counts"
             )
     if any(row.what == "both" for row in bound.rows):
         yield (

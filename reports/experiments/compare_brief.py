@@ -16,7 +16,7 @@ _SIGNS = "~: equivalent; ?: inconclusive, which is not the same as equal"
 
 
 def compare_answer(compared: ComparedRuns) -> str:
-    """`eagle:k=4: TPOT -22.5% [-25.7%, -19.2%], improved; outputs equal 8 of 8.`, or of many arms how many changed:
+    """`eagle:k=4: TPOT -22.5% [-25.7%, -19.2%], improved; 8 of 8 outputs equal.`, or of many arms how many changed:
     `TPOT of 7 arms: improved in 2 (most in eagle:k=4, -22.5% [-25.7%, -19.2%]); no verdict in 5.`"""
     rows = [row for row in compared.rows if row.comparisons]
     unlike = "NOT COMPARABLE. " if compared.mismatches else ""
@@ -24,7 +24,7 @@ def compare_answer(compared: ComparedRuns) -> str:
         return f"{unlike}No arm has a counterpart."
     if len(rows) == 1:
         (row,) = rows
-        same = "" if row.same_output is None else f"; outputs equal {row.same_output[0]} of {row.same_output[1]}"
+        same = "" if row.same_output is None else f"; {row.same_output[0]} of {row.same_output[1]} outputs equal"
         return f"{unlike}{row.arm}: TPOT {change_cell(_tpot(row))}, {_verdict(row)}{same}."
     by_verdict: dict[str, list[Row]] = {}
     for row in rows:

@@ -110,7 +110,7 @@ def metric_verdict(c: JudgedMetric, whole: str) -> str:
         return c.verdict
     what = c.metric.pairs
     more = c.more_pairs
-    needs = f"more {what} than are reasonable" if more is None else f"about {more} more {what}"
+    needs = f"impractically many more {what}" if more is None else f"about {more} more {what}"
     return f"{INCONCLUSIVE}: needs {needs}"
 
 
@@ -127,7 +127,7 @@ def cautions(record: Judgement) -> list[str]:
     if record.driven_otherwise:
         notes.append(f"exploratory: {record.driven_otherwise}")
     if record.is_aa:
-        notes.append("A/A: a verdict of change between identical sides is false and makes the measurement invalid")
+        notes.append("A/A: the sides are identical, so a verdict of change is false and invalidates the measurement")
     return notes
 
 
@@ -206,10 +206,10 @@ def _beside(record: Judgement) -> list[str]:
 def _reading(record: Judgement) -> list[str]:
     effect = record.plan.min_effect
     return [
-        "A, B: geometric means over n pairs; change: paired t over their log ratios. MDE: minimum "
-        f"detectable effect of so many pairs with this spread, at 80% power and {record.alpha:.0%} error.",
+        "A, B: geometric means over n pairs; change: paired t on their log ratios. MDE: minimum "
+        f"detectable effect with this many pairs and this spread, at 80% power and {record.alpha:.0%} error.",
         f"improved, regressed: p (Holm, over the metrics with a verdict) at most {record.alpha:g} and a change of "
-        f"{effect:.2%} or more; equivalent (~): the interval lies within that; inconclusive (?) is not 'unchanged'; "
-        "mixed: one metric improved and another regressed, TPOT decides.",
-        "step time: median decode round, gaps included. tokens per step: by prompt, over all its blocks.",
+        f"{effect:.2%} or more; equivalent (~): the interval lies within +-{effect:.2%}; inconclusive (?) is not "
+        "'unchanged'; mixed: one metric improved and another regressed, TPOT decides.",
+        "step time: median decode round, gaps included. tokens per step: for each prompt, over all its blocks.",
     ]

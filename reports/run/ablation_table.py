@@ -30,7 +30,7 @@ def ablation_table(views: Sequence[RunView]) -> Table | None:
     notes = [
         f"base {first.base}: {first.summary}. Every other row changes one switch of it and nothing else.",
         "TPOT change: against the base at the same batch size, paired by prompt and repeat; bootstrap over blocks and "
-        "prompts. round change, speed-up: ratio of medians (least to most within a repeat).",
+        "prompts. round change, speed-up: ratio of medians (min to max of the repeats).",
     ]
     notes += first.notes
     acceptance = views[0].record.purpose.acceptance

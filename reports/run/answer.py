@@ -36,7 +36,10 @@ def answer(view: RunView) -> str:
     sentence += f"; {', '.join(close)} may be as fast" if close else ""
     untrue = [word for word in (NOT_PLAUSIBLE, CHANGED) if any(mark.startswith(word) for mark in best.marks)]
     is_forced = any(mark.startswith(FORCED) for mark in best.marks)
-    outputs = NOT_JUDGED if is_forced and best.speedup.same_output_rate != 1 else f"outputs equal {_of(best)}"
+    same = best.speedup.same_output_rate
+    outputs = "outputs were not compared" if same is None else f"{_of(best)} outputs equal"
+    if is_forced and same != 1:
+        outputs = NOT_JUDGED
     return f"{'; '.join([sentence, outputs, *untrue])}."
 
 

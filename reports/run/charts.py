@@ -56,7 +56,7 @@ def acceptance_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) ->
         Chart(
             name=f"positions-{n + 1}",
             title="Accepted by draft position",
-            description="Solid: with all drafts before it. Dashed: given that all before it were accepted.",
+            description="Solid: this draft and all before it accepted. Dashed: this draft, given those before it.",
             frame=positions,
             x=Axis(title="draft position", scale="ordinal"),
             y=Axis(title="accepted", unit="share", range=(0, 1.02)),
@@ -65,7 +65,7 @@ def acceptance_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) ->
         ),
         Chart(
             name=f"histogram-{n + 1}",
-            title="Drafts accepted in a verification",
+            title="Drafts accepted per verification",
             description="Share of the verifications that accepted 0, 1, ... drafts. AL: tokens per verification, the "
             "bonus token included.",
             frame=histogram,
@@ -91,7 +91,7 @@ def position_frame(arms: Sequence[ArmSummary]) -> pd.DataFrame:
 
 
 def histogram_frame(arms: Sequence[ArmSummary]) -> pd.DataFrame:
-    """series: the arm with its acceptance length, x: drafts accepted in a verification, y: share of them."""
+    """series: the arm with its acceptance length, x: drafts accepted per verification, y: share of them."""
     rows = [
         {"series": _with_length(arm), "x": j, "y": count / sum(arm.acceptance.accepted_histogram)}
         for arm in arms
@@ -107,8 +107,8 @@ def phase_chart(arms: Sequence[ArmSummary], n: int = 0) -> Chart:
         phase_frame(arms),
         name=f"phases-{n + 1}",
         title="Phases of a decode round",
-        description="Shares of the phases by the engine's clock, of the median round. Instrumented: in a capture.",
-        x_title="ms in a decode round",
+        description="The median round, split into phases by the engine's clock. Instrumented: by a separate capture.",
+        x_title="ms per decode round",
     )
 
 

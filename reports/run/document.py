@@ -56,7 +56,7 @@ def run_document(view: RunView) -> Document:
         *percentile_tables(medians(measured)),
         _table("Acceptance", _ACCEPTANCE, drafted, _ACCEPTANCE_NOTE),
         *group_tables(drafted),
-        _table("Acceptance as peers would print it", _PEERS, measured, _PEERS_NOTE),
+        _table("Acceptance as vLLM and SGLang report it", _PEERS, measured, _PEERS_NOTE),
         _table("Rounds", _ROUNDS, measured, _ROUNDS_NOTE),
         _logprobs(measured),
         _phases(measured),
@@ -151,7 +151,7 @@ _SPEEDUP: Cells = {
 }
 _SPEEDUP_NOTE = (
     "TPOT ratio: baseline / arm, paired by prompt and repeat, geometric mean; bootstrap over blocks and prompts. "
-    "Above 1 the arm is faster."
+    "Above 1, the arm is faster."
 )
 _LATENCY: Cells = {
     f"{TPOT_MS.name} mean": median_ms(TPOT_MS.block),
@@ -166,7 +166,8 @@ _LATENCY: Cells = {
 }
 _LATENCY_NOTE = (
     "Times in ms. TPOT: (last - first token) / (tokens - 1). TPS: output tokens / (first submit to last token). "
-    "Steady TPS: while the most requests were in service. Decode TPS: tokens of decode rounds / time in them."
+    "Steady TPS: while the number of running requests is at its maximum. Decode TPS: tokens of decode "
+    "rounds / time in them."
 )
 _LOGPROBS: Cells = {"output mean": median("logprobs.output"), "prompt mean": median("logprobs.prompt")}
 _LOGPROBS_NOTE = "Mean of a token in nats, from the target's unmodified logits. Every token's: logprobs.parquet."
@@ -179,11 +180,11 @@ _ACCEPTANCE: Cells = {
     "marginal by position": _pooled(lambda a: a.marginal),
     "conditional by position": _pooled(lambda a: a.conditional),
     "verifications accepting 0, 1, ...": _histogram,
-    "forwards without draft": _pooled(lambda a: a.num_forwards_without_draft),
+    "forwards without drafts": _pooled(lambda a: a.num_forwards_without_draft),
     "truncated tokens": _pooled(lambda a: a.num_truncated_tokens),
 }
 _ACCEPTANCE_NOTE = (
-    "AL: 1 + accepted drafts / verifications with a draft. Tokens per forward counts every decode forward and only "
+    "AL: 1 + accepted drafts / verifications with drafts. Tokens per forward counts every decode forward and only "
     "kept tokens. Marginal: the first i drafts were accepted; conditional: the i-th, given those before it. "
     "Accepted/drafted is not given for trees."
 )

@@ -41,20 +41,20 @@ def conventions(view: RunView) -> list[str]:
     num_repeats = sorted({arm.num_repeats for arm in view.arms if arm.num_repeats})
     repeats = " or ".join(map(str, num_repeats)) or "no"
     noun = "repeat" if repeats == "1" else "repeats"
-    lines = [f"TPS, TPOT and TTFT: medians over {repeats} {noun}; spread: half of max - min of TPS."]
+    lines = [f"TPS, TPOT and TTFT: medians over {repeats} {noun}; spread: (max - min) / 2 of TPS."]
     baselines = [arm.speedup.baseline for arm in view.arms if arm.speedup]
     if baselines and not view.record.is_imported:
         lines.append(f"(x): TPS against {baselines[0]!r} of this run, on the same prompts.")
     intervals = [arm.acceptance.acceptance_length_interval for arm in view.arms if arm.acceptance]
     methods = [interval.method for interval in intervals if interval]
     if methods:
-        lines.append(f"AL: tokens per verification with the bonus token, all repeats pooled [{methods[0]}].")
+        lines.append(f"AL: tokens per verification, the bonus token included, all repeats pooled [{methods[0]}].")
         if view.record.sampling is not None and view.record.sampling.ignore_eos:
-            lines.append("ignore_eos: outputs continue past their end and repeat themselves, which inflates AL.")
+            lines.append("ignore_eos: outputs run past their end-of-sequence token and often loop, which inflates AL.")
     if view.roofline.machine and roofline_column(view.roofline.arms):
         lines.append(
-            "of roofline: the ideal time of a decode round over the measured one, and what most of the ideal time goes "
-            f"into; {view.roofline.machine.describe()}."
+            "of roofline: ideal / measured time of a decode round, and what takes most of the ideal time; "
+            f"{view.roofline.machine.describe()}."
         )
     return lines + reasons(view)
 
@@ -104,7 +104,7 @@ def _other_outputs(view: RunView) -> list[str]:
         reason = "a forward of several rows rounds differently than one of a single row, which decides near-ties"
     baseline = arms[0].speedup.baseline if arms[0].speedup else ""
     tell = "" if forced else f"; ties or errors: specbench certify --run {shlex.quote(str(view.path))}"
-    return [f"same output: share of requests with the tokens of {baseline!r}; below 100%: {reason}{tell}"]
+    return [f"same output: share of requests whose tokens equal those of {baseline!r}; below 100%: {reason}{tell}"]
 
 
 def _is_sampled(view: RunView) -> bool:
@@ -119,7 +119,7 @@ def _machine(view: RunView) -> list[str]:
     found = [f"load average: {min(loads):.2f} to {max(loads):.2f}"] if loads else []
     found += machine_notes([record.machine for record in view.seen])
     unchecked = dict.fromkeys(what for record in view.seen for what in record.unchecked)
-    found += [f"not seen: {what}" for what in unchecked]
+    found += [f"not checked: {what}" for what in unchecked]
     return [f"around the blocks: {'; '.join(found)}."] if found else []
 
 
@@ -137,4 +137,4 @@ def _unknown(view: RunView) -> list[str]:
     for arm in view.record.arms:
         for fact, reason in arm.unknown.items():
             by_reason.setdefault(reason, {})[fact.value.replace("_", " ")] = None
-    return [f"-: {reason}; not known: {', '.join(facts)}." for reason, facts in by_reason.items()]
+    return [f"A dash for {', '.join(facts)}: {reason}." for reason, facts in by_reason.items()]

@@ -17,7 +17,7 @@ from specbench.reports.document import Table
 _FIGURES = (TTFT_MS, ITL_MS, TPOT_MS, E2EL_MS)
 _NOTE = (
     "Medians over repeats. TTFT, TPOT and E2EL (submit to last token) are over the requests of a repeat, ITL over its "
-    "tokens: 0 is a token that came together with the one before it."
+    "tokens: 0 means that the token arrived together with the one before it."
 )
 
 
@@ -50,8 +50,8 @@ def percentile_chart(figures: Mapping[str, Figures], styles: Styles) -> Chart:
     frame = pd.DataFrame(rows, columns=["series", "x", "y", "facet"])
     return Chart(
         name="percentiles",
-        title="Waits of users, by percentile",
-        description="Each figure has a scale of its own, from 0. Lower is better; a steep end is a long tail.",
+        title="Latency by percentile",
+        description="Each metric has its own scale, from 0. Lower is better; a steep end is a long tail.",
         frame=frame,
         x=Axis(title="percentile", scale="ordinal"),
         y=Axis(title="ms", spans="each"),

@@ -75,7 +75,7 @@ def _notes(view: RunView, recipe: RecipeRecord, names: Sequence[str]) -> list[st
     if claim:
         notes.append("claimed: " + "; ".join(f"{claim[k]}" for k in ("source", "hardware", "setup") if claim.get(k)))
     if "factor" in names or "factor_requests" in names:
-        notes.append("speed-up: against the nearest baseline above, ratio of medians (least to most within a repeat).")
+        notes.append("speed-up: against the nearest baseline above, ratio of medians (min to max of the repeats).")
     if "tpot_delta" in names:
         notes.append("TPOT change: paired by prompt and repeat, geometric mean; bootstrap over blocks and prompts.")
     if view.record.purpose.acceptance:

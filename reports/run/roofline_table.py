@@ -13,8 +13,8 @@ from specbench.reports.document import Table, table_of
 
 _PHASES = {"verify": "verify", "accept": "accept", "draft_first": "draft first", "draft_next": "draft next"}
 _LEFT_OUT = (
-    "The ideal leaves out: host work, synchronisations and gaps; the state between passes; activations and norms; "
-    "requests that only pad a graph; mixed steps. Caches that keep weights or keys between passes are not modelled "
+    "The ideal leaves out host work, synchronisations and gaps; state updates between passes; activations and norms; "
+    "requests that only pad a graph; and mixed steps. Caches that keep weights or keys between passes are not modelled "
     "either: a model that fits into one may exceed 100%."
 )
 
@@ -46,25 +46,25 @@ def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Aga
     """A row per arm, in order; the notes say how to read the figures, and which arms have no ideal and why."""
     notes = [
         f"machine: {machine.describe()}",
-        "ms are of the mean decode round; by phase ideal / measured, other: measured outside these phases. efficiency: "
-        "ideal / measured round. limit: what most of the ideal round goes into. accept holds lm_head and sampling of "
-        "the target.",
-        "speed-up: tokens per request and second in decode rounds, against no-spec at its own batch and context; "
+        "Times are of the mean decode round. Phases: ideal / measured; other: measured time outside these phases. "
+        "efficiency: ideal / measured round. limit: what takes most of the ideal round. accept includes the target's "
+        "lm_head and sampling.",
+        "speed-up: tokens per second and request in decode rounds, against no-spec at its own batch and context; "
         "measured / ideal speed-up = efficiency / efficiency of no-spec.",
         _LEFT_OUT,
     ]
     knees = {f"{arm.free_rows:.0f}" for arm in arms if arm.free_rows}
     notes += [
-        f"up to {knee} rows per round (batch x (drafts + 1)) reading the target's weights takes longer than "
-        "multiplying by them: verification is then almost free"
+        f"Up to {knee} rows per round (batch x (drafts + 1)), reading the target's weights takes longer than "
+        "multiplying by them, so verification is almost free."
         for knee in sorted(knees)
     ]
     if any(arm.measured and arm.measured.source == INSTRUMENTED for arm in arms):
         notes.append(
-            "~: phase times are the round time, split by the shares of an instrumented capture of the largest batch"
+            "~: the round time, split into phases in the proportions of an instrumented capture at the largest batch"
         )
     notes += [
-        f"{arm.label}: its target reads {mean.experts:.1f} experts a layer, {arm.expert_bytes / 1e9:.3g} GB a pass"
+        f"{arm.label}: its target reads {mean.experts:.1f} experts per layer, {arm.expert_bytes / 1e9:.3g} GB per pass"
         for arm in arms
         if (mean := arm.measured) and mean.experts and arm.expert_bytes
     ]

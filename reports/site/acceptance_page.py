@@ -22,7 +22,7 @@ _COLUMNS: dict[str, Callable[[tuple[ArmSummary, Acceptance]], str]] = {
     "AL [95% CI]": lambda row: acceptance_length(row[1]),
     "tokens/forward": lambda row: number(row[1].tokens_per_forward),
     "by position": lambda row: rates(row[1].marginal),
-    "given the ones before": lambda row: rates(row[1].conditional),
+    "given those before": lambda row: rates(row[1].conditional),
     "verifications": lambda row: f"{row[1].num_verifications:,}",
     "TPS (x)": lambda row: tps_cell(row[0]),
 }
@@ -39,7 +39,7 @@ def acceptance_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
     return Page(
         path=PATH,
         title="Acceptance",
-        lead="How good the drafts are, whatever the speed of the machine. The newest run of each workload.",
+        lead="How good the drafts are, whatever the machine's speed, in the newest run of each workload.",
         sections=or_nothing(one_open(sections), "Nothing to draw", "No run here verified a draft."),
     )
 

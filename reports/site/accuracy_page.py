@@ -71,7 +71,7 @@ def _no_evidence(runs: Sequence[SiteRun]) -> Section:
         commands=(
             Command(name="Are the outputs the target's own?", text=f"specbench certify --run {path}"),
             Command(
-                name="Do the arms answer as well?",
+                name="Do the arms answer as well as the baseline?",
                 text=f"specbench accuracy --model {shlex.quote(run.model)} {arms} --tasks gsm8k --limit 200",
             ),
         ),
@@ -104,7 +104,7 @@ def _scores(run: SiteRun, n: int) -> Section:
         name=f"scores-{n + 1}",
         title=f"Score against {run.accuracy.baseline}, item by item",
         description="Diamonds: difference over the same items with its 95% interval (Agresti and Min). Grey: one "
-        "point. Short strokes: the minimum detectable difference with so many items. p: McNemar, exact.",
+        "point. Short strokes: the minimum detectable difference with this many items. p: McNemar, exact.",
         frame=difference_frame(run),
         x=Axis(title="difference of the score", unit="change"),
         y=Axis(title="arm", scale="names"),

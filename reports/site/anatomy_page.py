@@ -32,7 +32,7 @@ def anatomy_page(runs: Sequence[SiteRun]) -> Page:
     return Page(
         path=PATH,
         title="Step anatomy",
-        lead="Where the time of a decode round goes. The newest run of each workload.",
+        lead="Where the time of a decode round goes, in the newest run of each workload.",
         sections=or_nothing(one_open(sections), "Nothing to draw", "No run here recorded phases or traces."),
     )
 
@@ -62,7 +62,7 @@ _CLOCK: dict[str, Callable[[ArmSummary], str]] = {
     "syncs/round": median("syncs_per_round"),
     "rows/round": median("rows_per_round"),
     "batch": median("mean_batch_size"),
-    "graphs of the target": _graphs,
+    "target's graphs": _graphs,
 }
 
 

@@ -34,7 +34,7 @@ def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Chart, ...]:
         Chart(
             name="tpot",
             title="TPOT of the requests",
-            description="Share of the requests, all repeats together, with at most this TPOT: steeper is more uniform.",
+            description="Share of requests with at most this TPOT, all repeats pooled: the steeper, the more uniform.",
             frame=tpot,
             x=Axis(title="TPOT, ms"),
             y=Axis(title="share of requests", unit="share", range=(0, 1.02)),
@@ -43,12 +43,12 @@ def distribution_charts(run: SiteRun, styles: Styles) -> tuple[Chart, ...]:
         ),
         Chart(
             name="lengths",
-            title="Accepted length over the rounds of an answer",
+            title="Acceptance length over the course of an answer",
             description="Tokens per verification, the bonus token included: means over prompts, with a 95% interval "
-            f"from {_MIN_FOR_INTERVAL} prompts on. Prompts with short answers are in the first rounds only.",
+            f"for {_MIN_FOR_INTERVAL} or more prompts. Prompts with short answers appear in the first rounds only.",
             frame=lengths,
             x=Axis(title="round of the answer", scale="whole"),
-            y=Axis(title="tokens in a verification"),
+            y=Axis(title="tokens per verification"),
             marks="lines",
             styles=styles.of(lengths["series"]),
         ),

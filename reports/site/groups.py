@@ -91,7 +91,9 @@ def _title(run: SiteRun, without: tuple[str, ...]) -> str:
     words = [keys["model"], keys["name"], run.hardware, _sampling(run.record.sampling)]
     if _LOAD[0] not in without:
         words += [_load(keys), f"{keys['number of prompts']} prompts"]
-    sides = f"A/B of {claim_title(run.ab)}" if run.ab is not None else "A/B" if run.is_experiment else ""
+    sides = "A/B" if run.is_experiment else ""
+    if run.ab is not None:
+        sides = claim_title(run.ab) if run.ab.is_aa else f"A/B: {claim_title(run.ab)}"
     return ", ".join(word for word in [sides, *words] if word)
 
 

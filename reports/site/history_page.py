@@ -1,4 +1,4 @@
-"""Figures by commit: dated steps, suspects, and what changed in the environment."""
+"""Figures by commit: change points, suspects, and what changed in the environment."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .runs import SiteRun
 PATH = "history.html"
 MAX_MARKS = 6
 _MAX_COMMITS = 12  # listed and linked on the page
-_PAGE_POINTS = 12_000  # drawn on the page, so that it stays far below 5 MB
-_SERIES_POINTS = 120  # in one line: more cannot be distinguished, and take time to draw
+_PAGE_POINTS = 12_000  # on the whole page, so that it stays far below 5 MB
+_SERIES_POINTS = 120  # per line: more could not be told apart and would be slow to draw
 
 
 def history_page(runs: Sequence[SiteRun], shown: Sequence[SeriesHistory], num_cases: int, styles: Styles) -> Page:
@@ -36,9 +36,9 @@ def history_page(runs: Sequence[SiteRun], shown: Sequence[SeriesHistory], num_ca
         for n, case in enumerate(cases)
     ]
     if num_cases > len(cases):
-        note = f"{num_cases - len(cases)} older workloads are left out; a site of their runs alone shows them."
+        note = f"{num_cases - len(cases)} older workloads are not shown; a site of their runs alone would show them."
         sections.append(Section(title="Older workloads", sentences=(note,)))
-    needs = "A history needs runs of one workload at two commits or more."
+    needs = "A history needs runs of the same workload at two or more commits."
     return Page(
         path=PATH,
         title="History by commit",
@@ -55,7 +55,7 @@ def _title(metric: str) -> str:
 
 
 def steps_table(group: Sequence[SeriesHistory], pages: Mapping[str, str]) -> Table:
-    """Dated steps of a workload, newest first; commits link to their first run. `pages`: by run id."""
+    """Change points of a workload, newest first; commits link to their first run. `pages`: by run id."""
     steps = sorted(
         ((story.series, step) for story in group for step in story.steps),
         key=lambda row: row[1].after.utc,
@@ -70,12 +70,12 @@ def steps_table(group: Sequence[SeriesHistory], pages: Mapping[str, str]) -> Tab
         "verdict": lambda row: f"{row[1].verdict}{', accepted' * row[1].accepted}",
         "commits between": lambda row: f"{short_commit(row[1].before.commit)}..{short_commit(row[1].after.commit)}",
     }
-    notes = ("PELT over log values of the medians by commit; the search restarts where the machine changes.",)
-    return table_of("Dated steps", columns, steps, notes)
+    notes = ("Found by PELT on the logarithms of each commit's median; the search restarts where the machine changes.",)
+    return table_of("Change points", columns, steps, notes)
 
 
 def commits_table(group: Sequence[SeriesHistory], pages: Mapping[str, str]) -> Table:
-    """The newest commits of a workload with the numbers that they have in its charts."""
+    """The newest commits of a workload, with their numbers in its charts."""
     places = commit_places(group)
     commits = {(commit.commit, commit.fingerprint): commit for story in group for commit in story.commits}
     newest = sorted(commits, key=lambda key: places[key], reverse=True)[:_MAX_COMMITS]
@@ -105,10 +105,10 @@ def _workload(
             Chart(
                 name=f"history-{n + 1}-{metric}".replace("_", "-"),
                 title=_title(metric),
-                description="One point per commit: the median of its runs. Vertical dashes: a step or a new machine."
-                + " Where lines coincide, those below are wider." * _coincide(frame),
+                description="A point per commit: the median of its runs. Vertical dashes: change points, new machines."
+                + " Where lines coincide, the lower ones are drawn wider." * _coincide(frame),
                 frame=frame,
-                x=Axis(title="commit, the oldest 1", scale="whole"),
+                x=Axis(title="commit number, oldest first", scale="whole"),
                 y=Axis(title=_title(metric)),
                 marks="lines",
                 events=event_marks(mine, MAX_MARKS),
@@ -118,13 +118,13 @@ def _workload(
     most = max(len(story.commits) for story in group)
     sentences = []
     if most > num_points:
-        sentences.append(f"Of {most} commits the newest are drawn, the older ones thinned: {num_points} points a line.")
+        sentences.append(f"The older ones of {most} commits are thinned out, to {num_points} points per line.")
     searched = max(len(story.series.commits) for story in group)
     if most > searched:
-        sentences.append(f"Steps are looked for in the newest {searched} commits.")
+        sentences.append(f"Only the newest {searched} commits are searched for change points.")
     steps = steps_table(group, pages)
     if not steps.rows:
-        sentences.append("No step was found.")
+        sentences.append("No change point was found.")
     return Section(
         title=group[0].series.case_text,
         sentences=tuple(sentences),
@@ -134,7 +134,7 @@ def _workload(
 
 
 def _coincide(frame: pd.DataFrame) -> bool:
-    """Whether any two series have a point in common."""
+    """Whether any two series share a point."""
     return bool(frame.duplicated(["x", "y"]).any())
 
 
@@ -145,5 +145,5 @@ def _suspects(shown: Sequence[SeriesHistory]) -> list[Section]:
 
 def _changes(runs: Sequence[SiteRun]) -> Section:
     table = changes_table([run for run in runs if not run.is_experiment])
-    none = "No run differs from the one before it of its model, workload and load in hardware, software or settings."
+    none = "No run differs in hardware, software or settings from the previous run of its model, workload and load."
     return Section(title="Environment changes", sentences=() if table else (none,), tables=(table,) if table else ())

@@ -79,7 +79,7 @@ def _experiment(run: SiteRun) -> Section:
         links=(run.link,),
         sentences=(claim_sentence(run.ab), *_doubtful(run), *caution(run.ab)),
         charts=verdict_charts(run.ab)[:1],
-        commands=(Command(name="The same again", text=run.record.command),),
+        commands=(Command(name="Reproduce", text=run.record.command),),
     )
 
 
@@ -96,7 +96,7 @@ def _strategies(title: str, runs: Sequence[SiteRun], styles: Styles) -> Section:
         links=tuple(one.link for one in list(loads.values())[:_MAX_SENTENCES]),
         sentences=(*answers[:_MAX_SENTENCES], *_doubtful(newest), f"Measured: {group.title}."),
         charts=(speedup_chart(group, styles),),
-        commands=(Command(name="The same again", text=newest.record.command),),
+        commands=(Command(name="Reproduce", text=newest.record.command),),
     )
 
 

@@ -30,7 +30,7 @@ def newest_sections(items: Sequence[_Item], maximum: int, section: Callable[[_It
     sections = [section(item, n) for n, item in enumerate(items[:maximum])]
     if len(items) <= maximum:
         return sections
-    sentence = f"{len(items) - maximum} older workloads are left out; the page of each run has its figures."
+    sentence = f"{len(items) - maximum} older workloads are not shown; each run's own page has its figures."
     return [*sections, Section(title="Older workloads", sentences=(sentence,))]
 
 

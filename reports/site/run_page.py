@@ -11,7 +11,6 @@ from specbench.harness.metrics.figures import E2EL_MS
 from specbench.harness.roofline.machines import Roofline
 from specbench.harness.store.environment import GitState
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING
 from specbench.reports.charts.chart import Chart, Styles, drawable
 from specbench.reports.document import Cell, Command, Section, Table
 from specbench.reports.experiments.ab_brief import ab_answer, ab_unequal
@@ -86,7 +85,7 @@ def _warnings(run: SiteRun) -> tuple[str, ...]:
 
 def _reproduce(run: SiteRun) -> Section:
     git = run.record.git or GitState()
-    commands = [Command(name=f"Command, begun {run.started_utc}, {run.record.status}", text=run.record.command)]
+    commands = [Command(name=f"Command (started {run.started_utc}, {run.record.status})", text=run.record.command)]
     if git.sha:
         commands.append(Command(name="Code", text=f"git checkout {git.sha}"))
     for n, resumed in enumerate(run.record.resumes):
@@ -158,7 +157,7 @@ def _roofline(view: RunView) -> list[Section]:
     roofline, title = view.roofline, "Against the roofline"
     if roofline.machine is not None:
         return [Section(title=title, tables=(replace(roofline_table(roofline.arms, roofline.machine), title=""),))]
-    return [Section(title=title, sentences=(f"{NOTHING}: {roofline.unknown}.",))] if roofline.unknown else []
+    return [Section(title=title, sentences=(f"No roofline: {roofline.unknown}.",))] if roofline.unknown else []
 
 
 def _distributions(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
@@ -179,9 +178,9 @@ def _changes(follows: Follows | None) -> list[Section]:
     kind."""
     if follows is None:
         return []
-    title = "Changed since the run before"
+    title = "Changes since the previous run"
     if follows.before is None:
-        none = "No older run of this model, workload and load with an arm in common is among these."
+        none = "No earlier run on this site has the same model, workload and load and shares an arm with it."
         return [Section(title=title, sentences=(none,))]
     before = follows.comparable or follows.before
     why = [reasons for other, reasons in follows.refused if other is before]

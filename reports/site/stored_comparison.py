@@ -41,11 +41,11 @@ def stored_sections(runs: Sequence[SiteRun], follows: Mapping[str, Follows]) -> 
     if len(pairs) > MAX_PAIRS:
         left_out = pairs[MAX_PAIRS:]
         commands = tuple(_command(group.title, f.run, f.comparable or f.run) for group, f in left_out[:_MAX_COMMANDS])
-        sentence = f"{len(left_out)} older workloads are left out; a terminal compares each."
+        sentence = f"{len(left_out)} older workloads are not shown; the commands compare them in a terminal."
         title = f"{_TITLE}: older workloads"
         sections.append(Section(title=title, folded=True, sentences=(sentence,), commands=commands))
     if others:
-        title = "Not comparable with the run before"
+        title = "Not comparable with the previous run"
         sections.append(Section(title=title, tables=(table_of("What differs (before and now)", _REFUSALS, others),)))
     if not sections and runs:
         sentence = "No run here has an earlier one of the same model, workload and load with an arm in common."
@@ -106,10 +106,10 @@ def _command(name: str, run: SiteRun, older: SiteRun) -> Command:
 def _chart(compared: ComparedRuns, n: int) -> Chart:
     return Chart(
         name=f"stored-{n + 1}",
-        title="Change since the run before",
+        title="Change since the previous run",
         description=f"Diamonds: change, with its 95% interval where there is one. {READING}",
         frame=change_frame(compared),
-        x=Axis(title="change against the run before", unit="change"),
+        x=Axis(title="change against the previous run", unit="change"),
         y=Axis(title="strategy and metric", scale="names"),
         marks="points",
         margin=compared.min_effect,

@@ -49,7 +49,7 @@ def _settings(run: SiteRun) -> Mapping[str, str]:
     found = {name: value for group in ("workload", "sampling", "hardware") for name, value in keys[group].items()}
     options = to_object(run.record.config) if run.record.config else {}
     for name, value in options.items():
-        words = name.replace("_", " ")
+        words = name.replace("num_", "number_of_").replace("_", " ")
         if not isinstance(value, (dict, list)) and words not in found:
             found[words] = NOTHING if value in (None, "") else str(value)
     return found

@@ -59,7 +59,7 @@ def _table(groups: Sequence[Sequence[_Found]], pages: Mapping[str, str]) -> Tabl
         "first run (UTC)": lambda group: group[0][1].after.utc.replace("T", " ")[:16],
         "workload": lambda group: group[0][0].case_text,
     }
-    return table_of("Commits with a step in their history", columns, groups)
+    return table_of("Commits with a change point in their history", columns, groups)
 
 
 def _word(group: Sequence[_Found]) -> str:
@@ -81,4 +81,4 @@ def _commit(step: DatedStep, pages: Mapping[str, str]) -> Cell:
 
 def _none(shown: Sequence[SeriesHistory]) -> str:
     most = max(len(story.series.commits) for story in shown)
-    return f"No step was found in {len(shown)} histories of up to {most} commits."
+    return f"No change point was found in {len(shown)} histories of up to {most} commits."

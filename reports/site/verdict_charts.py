@@ -12,8 +12,8 @@ from specbench.reports.experiments.verdict_table import NO_VERDICT
 SIGNS = {IMPROVED: "▲", REGRESSED: "▼", EQUIVALENT: "~", INCONCLUSIVE: "?"}
 DECIDED = (IMPROVED, REGRESSED, EQUIVALENT)  # verdicts that say whether there is a change
 READING = (
-    "Grey: changes too small to matter. Short strokes: the minimum detectable effect (MDE) of so many pairs, in either "
-    "direction."
+    "Grey: changes too small to matter. Short strokes: the minimum detectable effect (MDE) with this many pairs, in "
+    "either direction."
 )
 _MAX_PAIRS = 40  # pairs of a metric drawn as lines: there can be hundreds of prompts
 
@@ -34,11 +34,11 @@ def verdict_charts(record: Judgement, n: int = 0) -> tuple[Chart, ...]:
     pairs = Chart(
         name=f"pairs-{n + 1}",
         title="Pair by pair",
-        description="One line for each pair that ran back to back, or had the same prompt; at most "
+        description="One line for each pair of blocks that ran back to back, or of outputs to the same prompt; at most "
         f"{_MAX_PAIRS} pairs, evenly spaced.",
         frame=slope_frame(record),
         x=Axis(title="side", scale="ordinal"),
-        y=Axis(title="against the mean of A", unit="change"),
+        y=Axis(title="relative to the mean of A", unit="change"),
         marks="lines",
     )
     return drawable(changes, pairs)

@@ -51,7 +51,7 @@ def claim_facts(run: SiteRun) -> tuple[Fact, ...]:
 def claim_sentence(record: Judgement) -> str:
     """The sides, the change of TPOT with its interval or the reason why there is none, and equal outputs."""
     change, same = claim_words(record) or verdict_words(record), record.same_output
-    equal = f"; outputs equal {same.num_same} of {same.num_pairs}" if same.num_pairs else ""
+    equal = f"; {same.num_same} of {same.num_pairs} outputs equal" if same.num_pairs else ""
     if is_not_judged(record):
         equal = "; outputs not judged"
     return f"{claim_title(record)}: {change}{equal}."

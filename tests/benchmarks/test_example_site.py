@@ -142,9 +142,9 @@ def test_tables_of_pull_requests_are_those_of_the_kept_reports(page, title, repo
         (line,) = [line for line in part.splitlines() if line.startswith(f"| {name} |")]
         whole = [cell.strip() for cell in line.split("|")]
         assert all(cell in whole for cell in cells), (name, cells, whole)
-    assert text_of(page).count("Its report was kept, its repeats were not.") == 4
-    assert "The recipe today, on qwen3-4b; the report is of llama-3.1-8b" in text_of(page)
-    assert text_of(page).count("The same again") == 6  # three pull requests, vLLM, acceptance, a round
+    assert text_of(page).count("Only the report was kept, not the repeats.") == 4
+    assert "The recipe now uses qwen3-4b; the report is for llama-3.1-8b" in text_of(page)
+    assert text_of(page).count("Reproduce") == 6  # three pull requests, vLLM, acceptance, a round
 
 
 @pytest.mark.parametrize(
@@ -172,15 +172,15 @@ def _tps(block) -> float:
 
 
 def test_witnesses_say_what_was_kept(page):
-    said = [cells[1] for cells in rows(page, "Witnesses")]
+    said = [cells[1] for cells in rows(page, "Other implementations")]
     vllm = map(json.loads, (RESULTS / "head-vllm.jsonl").read_text().splitlines())
-    wanted = [f"{v['vllm_length']:.3f} tokens a round; specbench {v['specbench_length']:.3f}" for v in vllm]
+    wanted = [f"{v['vllm_length']:.3f} tokens per round; specbench {v['specbench_length']:.3f}" for v in vllm]
     speed = json.loads((RESULTS / "cpu-vs-transformers.json").read_text())["dtypes"]["float32"]
-    wanted.append(f"{speed['equal_outputs']} outputs equal; specbench {speed['ratio_median']:.2f}x as fast")
+    wanted.append(f"{speed['equal_outputs']} outputs identical; specbench {speed['ratio_median']:.2f}x as fast")
     for name in ("lm-eval-cpu.md", "lm-eval-cpu-chat.md"):
         lines = [line for line in (RESULTS / name).read_text().splitlines() if re.match(r"\| \d", line)]
-        wanted.append(f"{sum('| yes |' in line for line in lines)} of {len(lines)} texts the same")
-    assert said[3 : 3 + len(wanted)] == wanted and said[-1].startswith("2.29 tokens a round by its counters")
+        wanted.append(f"{sum('| yes |' in line for line in lines)} of {len(lines)} texts identical")
+    assert said[3 : 3 + len(wanted)] == wanted and said[-1].startswith("2.29 tokens per round by its counters")
 
 
 def _starts(side) -> dict[int, int]:
@@ -192,7 +192,7 @@ def _starts(side) -> dict[int, int]:
 @pytest.mark.parametrize(("name", "arms", "num_rounds"), [("safeailab", 2, 804), ("vllm", 1, 455)])
 def test_rounds_of_witnesses_are_those_of_the_kept_records(page, name, arms, num_rounds):
     record = json.loads((RESULTS / f"{name}-rounds.json").read_text())
-    links = {cells[0]: cells[1] for cells in rows(page, "Witnesses")}
+    links = {cells[0]: cells[1] for cells in rows(page, "Other implementations")}
     assert len(record["arms"]) == arms
     total = 0
     for arm in record["arms"]:
@@ -206,7 +206,8 @@ def test_rounds_of_witnesses_are_those_of_the_kept_records(page, name, arms, num
         (told,) = [
             text for title, text in links.items() if f"head, {arm['arm']}, fp32" in title and name in title.lower()
         ]
-        assert told == f"{same} of {len(pairs)} answers the same; {equal} of {rounds} rounds accepted equally many"
+        told_rounds = f"{equal} of {rounds} rounds accepted the same number of drafts"
+        assert told == f"{same} of {len(pairs)} answers the same; {told_rounds}"
         assert (same, equal) == (12, rounds) and told in (RESULTS / f"{name}-rounds.md").read_text()
         total += rounds
     assert total == num_rounds
@@ -236,7 +237,7 @@ def test_noise_is_that_of_the_judgements(page):
         assert float(cells[1].split("%")[0]) == pytest.approx(100 * step["change"], abs=0.051), name
         assert cells[4] == record["verdict"]
     assert (
-        "0 of 6 experiments of equal sides say that one changed; where a change was planted: "
+        "0 of 6 experiments with identical sides report a change. The verdicts where a change was planted: "
         "regressed, regressed, inconclusive" in text_of(page)
     )
 
@@ -244,9 +245,9 @@ def test_noise_is_that_of_the_judgements(page):
 def test_rounds_are_those_of_the_traces(page):
     from profiling.test_golden import TIMES_NS
 
-    for arm, words in (("eagle", "three graphs and one wait for the host"), ("naive-eagle", "one graph")):
+    for arm, words in (("eagle", "three graphs and one host wait"), ("naive-eagle", "one graph")):
         idle_us = TIMES_NS[arm, "nsys"][-1] / 1e3
-        assert f"In {words} the GPU is idle for {float(f'{idle_us:.3g}'):g} µs before the drafter" in text_of(page)
+        assert f"With {words}, the GPU is idle for {float(f'{idle_us:.3g}'):g} µs before the drafter" in text_of(page)
 
 
 def test_links_lead_to_files_and_commands_have_their_options(site, page):

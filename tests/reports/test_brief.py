@@ -41,7 +41,7 @@ def with_ratios(view: RunView, **ratios: tuple[float, float | None, float | None
     [
         (
             {"naive": (1.54, 1.41, 1.66)},
-            "naive-eagle is 1.54x [1.41, 1.66] faster than no-spec in TPOT; outputs equal 6",
+            "naive-eagle is 1.54x [1.41, 1.66] faster than no-spec in TPOT; 6 of 8 outputs equal",
         ),
         (
             {"naive": (1.03, 0.97, 1.1)},
@@ -49,8 +49,8 @@ def with_ratios(view: RunView, **ratios: tuple[float, float | None, float | None
         ),
         ({"naive": (0.8, 0.7, 0.9)}, "No arm is faster than no-spec in TPOT: naive-eagle is 0.80x [0.70, 0.90] as"),
         ({"naive": (11.22, None, None)}, "naive-eagle is 11.22x as fast as no-spec in TPOT, without an interval"),
-        ({"naive": (1.5, 1.4, 1.6), "eagle": (1.4, 1.3, 1.45)}, "|y</b> may be as fast; outputs equal 6 of 8."),
-        ({"naive": (1.5, 1.4, 1.6), "eagle": (1.2, 1.1, 1.39)}, "faster than no-spec in TPOT; outputs equal 6 of 8."),
+        ({"naive": (1.5, 1.4, 1.6), "eagle": (1.4, 1.3, 1.45)}, "|y</b> may be as fast; 6 of 8 outputs equal."),
+        ({"naive": (1.5, 1.4, 1.6), "eagle": (1.2, 1.1, 1.39)}, "faster than no-spec in TPOT; 6 of 8 outputs equal."),
         ({}, "no-spec: "),
     ],
 )
@@ -62,7 +62,7 @@ def test_the_answer_claims_what_the_intervals_bear(view, ratios, said):
 def test_the_answer_does_not_hide_what_was_generated(view, word):
     fast = with_ratios(view, naive=(1.54, 1.41, 1.66))
     marked = replace(fast, arms=tuple(replace(arm, marks=(f"{word}: why",)) for arm in fast.arms))
-    assert answer(marked).endswith(f"outputs equal 6 of 8; {word}.") and word not in answer(fast)
+    assert answer(marked).endswith(f"6 of 8 outputs equal; {word}.") and word not in answer(fast)
 
 
 def test_outputs_of_forced_acceptance_are_not_judged(view):

@@ -56,7 +56,7 @@ def test_the_answer_and_a_row_for_each_arm(compared):
 def test_the_answer_of_one_arm_and_of_none(compared):
     one = replace(compared, rows=(compared.rows[1], compared.rows[3]))
     answer = compare_answer(one)
-    assert answer.startswith(f"{EVIL}: TPOT +3.") and answer.endswith("outputs equal 72 of 72.")
+    assert answer.startswith(f"{EVIL}: TPOT +3.") and answer.endswith("72 of 72 outputs equal.")
     assert compare_answer(replace(compared, rows=compared.rows[:2])) == "No arm has a counterpart."
 
 

@@ -53,7 +53,7 @@ def test_the_bytes_of_experts_stand_beside_the_time(run):
     arms = [replace(arm, expert_bytes=1.5e9, measured=replace(arm.measured, experts=3.14)) if arm.measured else arm
             for arm in ideal_arms(run, MACHINE)]  # fmt: skip
     notes = roofline_table(arms, MACHINE).notes
-    assert f"{CHAIN}: its target reads 3.1 experts a layer, 1.5 GB a pass" in notes
+    assert f"{CHAIN}: its target reads 3.1 experts per layer, 1.5 GB per pass" in notes
     assert not any("experts" in note for note in roofline_table(ideal_arms(run, MACHINE), MACHINE).notes)
 
 
@@ -73,7 +73,7 @@ def test_shares_of_an_instrumented_capture_are_marked(run):
     shares = replace(arms[1], measured=replace(arms[1].measured, source=INSTRUMENTED))
     table = roofline_table([shares], MACHINE)
     assert cells(table)[CHAIN]["verify ms"] == "3.650 / ~7.500" and cells(table)[CHAIN]["other ms"] == "~6.000"
-    assert any("shares of an instrumented capture" in note for note in table.notes)
+    assert any("proportions of an instrumented capture" in note for note in table.notes)
 
 
 def test_it_prints(run):
@@ -103,5 +103,5 @@ def test_a_table_for_each_load_of_a_sweep(tmp_path):
     assert [table.title for table in tables] == [f"Against the roofline, concurrency {load}" for load in LOADS]
     row = dict(zip(tables[1].headers, tables[1].rows[1], strict=True))
     assert row["strategy"] == names[EAGLE] and row["efficiency"] == "50%" and row["ideal speed-up"] == "1.06x"
-    assert any(note.startswith("up to 181 rows per round") for note in tables[0].notes)
+    assert any(note.startswith("Up to 181 rows per round") for note in tables[0].notes)
     assert roofline_tables(replace(record, machine=None), names) == []

@@ -20,7 +20,7 @@ def cli():
 def test_show_prints_the_table(cli, tmp_path):
     result = cli("show", sample_run(tmp_path).path)
     assert result.exit_code == 0, result.output
-    assert "no-spec in TPOT; outputs equal 4 of 8." in result.stdout and "failed: RuntimeError" in result.stdout
+    assert "no-spec in TPOT; 4 of 8 outputs equal." in result.stdout and "failed: RuntimeError" in result.stdout
     assert "(1.77x)" in cli("show", sample_run(tmp_path / "again").path, "--format", "wide").stdout
 
 

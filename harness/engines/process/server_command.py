@@ -1,4 +1,4 @@
-"""The command line of a server, the user's own or made from an arm, and the address to listen on."""
+"""A server's command line, either the user's own or built from an arm, and the address that it listens on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _LISTEN = ("--host", "{host}", "--port", "{port}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerCommand:
-    """`words` may contain {host}, {port} and {model}; other braces are literal. `health`: paths, one of which answers
-    200 once the server is ready. `environment`: added to the user's. `name`: of the engine, for messages."""
+    """`words` may contain {host}, {port} and {model}; other braces are literal. `health`: paths, of which at least one
+    returns 200 once the server is ready. `environment`: variables added to the user's. `name`: the engine, for
+    messages."""
 
     name: str
     words: tuple[str, ...]
@@ -23,8 +24,8 @@ class ServerCommand:
 
     @property
     def fixed_port(self) -> int | None:
-        """The port that a user's command names; None if we choose one."""
-        return None if "{port}" in " ".join(self.words) else _option(self.words, "--port")
+        """The port that the user's command names; None if we choose it."""
+        return None if "{port}" in " ".join(self.words) else _port_option(self.words, "--port")
 
     def filled(self, *, port: int, model: str) -> list[str]:
         found = []
@@ -46,13 +47,13 @@ def users_command(name: str, text: str, environment: Mapping[str, str] | None = 
         raise ValueError(f"engine_command: {text!r} cannot be split into words: {error}") from error
     if not words:
         raise ValueError("engine_command: is empty; give a server's command line, with {port} in place of its port")
-    if "{port}" not in text and _option(words, "--port") is None:
+    if "{port}" not in text and _port_option(words, "--port") is None:
         words += _LISTEN[2:] if "{host}" in text or any(w.startswith("--host") for w in words) else _LISTEN
     return ServerCommand(name=name, words=words, environment=environment or {})
 
 
 def built_command(name: str, words: Sequence[str], environment: Mapping[str, str] | None = None) -> ServerCommand:
-    """A command line of ours, whose server takes --host and --port."""
+    """A command line that we build, for a server that takes --host and --port."""
     return ServerCommand(name=name, words=(*words, *_LISTEN), environment=environment or {})
 
 
@@ -73,8 +74,8 @@ def is_free(port: int) -> bool:
         return True
 
 
-def _option(words: Sequence[str], name: str) -> int | None:
-    """`--port 8000` or `--port=8000`."""
+def _port_option(words: Sequence[str], name: str) -> int | None:
+    """The port in `--port 8000` or `--port=8000`; None if there is none."""
     after = [value for word, value in zip(words, words[1:], strict=False) if word == name]
     values = after + [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
     if not values:

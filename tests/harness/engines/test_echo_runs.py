@@ -24,8 +24,8 @@ def test_what_it_does_not_know_is_a_dash_with_a_reason(cli, echo, only_run):
     assert row[:11] == ["no-spec", "100", "10.00", "10.00", "±0.0%", "(n=2)", *["-"] * 5]
     assert row[11:14] == ["warm-up", "not", "stable"]
     assert row_of(result.stdout, "ngram:k=3")[1:5] == ["400", "(4.00x)", "1.429", "10.00"]
-    (line,) = (line for line in result.stdout.splitlines() if line.startswith("* -: "))
-    assert line.startswith(f"* -: {TEXT_ONLY}; not known: token ids, ") and "acceptance" in line
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("* A dash for "))
+    assert line.startswith("* A dash for token ids, ") and line.endswith(f": {TEXT_ONLY}.") and "acceptance" in line
     assert "* engine: echo" in result.stdout.splitlines()
     run = only_run()
     requests, steps = run.frames().requests, run.frames().steps

@@ -219,7 +219,7 @@ def test_same_output_stands_in_the_main_table_with_its_reason(tmp_path):
     table = comparison_table(view_run(run))
     assert [dict(zip(table.headers, row, strict=True))["same output"] for row in table.rows] == ["-", "75%"]
     (note,) = [note for note in table.notes if note.startswith("same output:")]
-    assert "tokens of 'no-spec'" in note and "in bfloat16" in note and "exactly tied" in note
+    assert "equal those of 'no-spec'" in note and "in bfloat16" in note and "exactly tied" in note
     run.append(ARM, 0, **chain_block([0] * 12, k=0))
     table = comparison_table(view_run(run))
     assert "100%" in table.rows[1] and not any("same output:" in note for note in table.notes)

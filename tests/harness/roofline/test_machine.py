@@ -74,7 +74,7 @@ def _memory_bytes_per_s() -> float:
 def test_a_given_machine_says_so():
     assert GIVEN_MACHINE.how == GIVEN
     assert GIVEN_MACHINE.describe() == (
-        "any, bfloat16, given: reads 4300 GB/s, multiplies 780 TFLOP/s, attention 600 TFLOP/s, a kernel costs 1.05 us"
+        "any, bfloat16, given: reads 4300 GB/s, matmul 780 TFLOP/s, attention 600 TFLOP/s, 1.05 us per kernel"
     )
     assert stored(GIVEN_MACHINE) == GIVEN_MACHINE
 

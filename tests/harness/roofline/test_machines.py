@@ -68,4 +68,4 @@ def test_what_is_not_known_is_said(tmp_path):
         "the limits of AMD EPYC (2 logical cores) in bfloat16 are not known; a sweep measures them"
     )
     run.put(replace(run.record, forwards={}))
-    assert roofline_of(run, run.frames()).unknown.startswith("the passes of its arms are not recorded")
+    assert roofline_of(run, run.frames()).unknown.startswith("the forward passes of its arms are not recorded")

@@ -126,13 +126,13 @@ def test_positions_and_histogram_plot_their_frames(opened, site):
     assert [mark[:2] for mark in drawn] == sorted((row.series, row.x) for row in marginal.itertuples())
     told = sorted((row.series, row.x, row.y) for row in marginal.itertuples())
     assert [mark[2] for mark in drawn] == pytest.approx([row[2] for row in told])
-    shares = plotted(page, "Drafts accepted in a verification", ("series", "accepted drafts"), "share of verifications")
+    shares = plotted(page, "Drafts accepted per verification", ("series", "accepted drafts"), "share of verifications")
     assert shares == pytest.approx({(r.series, str(r.x)): r.y for r in histogram_frame(run.arms).itertuples()})
 
 
 def test_phases_plot_their_frame(opened, site):
     run = newest_of(site, phase_frame)
-    found = plotted(opened("anatomy.html"), "Phases of a decode round", ("strategy", "part"), "ms in a decode round")
+    found = plotted(opened("anatomy.html"), "Phases of a decode round", ("strategy", "part"), "ms per decode round")
     assert found == pytest.approx({(r.y, r.part): r.x for r in phase_frame(run.arms).itertuples()})
 
 
@@ -183,10 +183,10 @@ def test_the_verdict_plots_its_frame(opened, site):
 
 def test_history_plots_every_commit(opened):
     page = opened("history.html")
-    found = plotted(page, "Step time, ms", ("series", "commit, the oldest 1"), "Step time, ms")
+    found = plotted(page, "Step time, ms", ("series", "commit number, oldest first"), "Step time, ms")
     own = [value for (series, _), value in sorted(found.items(), key=lambda kv: int(kv[0][1])) if series == EAGLE]
     assert len(own) == 25 and own[-1] / own[1] == pytest.approx(1.06, abs=0.01)
-    assert page.locator("caption span:text-is('Dated steps')").count() == 1
+    assert page.locator("caption span:text-is('Change points')").count() == 1
 
 
 @pytest.mark.parametrize("name", [*PAGES, "experiment"])
@@ -273,7 +273,7 @@ def test_run_pages_draw_their_distributions(opened, site):
     frame = length_frame(run, RunDirectory.open(run.path).frames())
     page = opened(run.page)
     keys = ("series", "round of the answer")
-    found = plotted(page, "Accepted length over the rounds of an answer", keys, "tokens in a verification")
+    found = plotted(page, "Acceptance length over the course of an answer", keys, "tokens per verification")
     assert found == pytest.approx({(row.series, str(row.x)): row.y for row in frame.itertuples()})
     shares = spoken(page, "TPOT of the requests")
     assert {mark["series"] for mark in shares} == set(ARMS) and {"share of requests", "TPOT, ms"} <= set(shares[0])
@@ -284,13 +284,13 @@ def test_the_newest_run_is_drawn_against_the_one_before(opened, site):
     follows = followers(site[1])[ordinary[0].page]
     frame = change_frame(compare_runs([read_run(run.path) for run in (follows.comparable, follows.run)]))
     page = opened("compare.html")
-    found = plotted(page, "Change since the run before", ("strategy and metric",), "change against the run before")
+    found = plotted(page, "Change since the previous run", ("strategy and metric",), "change against the previous run")
     assert found == pytest.approx({(row.y,): row.x for row in frame.itertuples()}, abs=1e-12) and len(found) == 9
 
 
 def test_commits_of_a_history_lead_to_their_runs(opened, site):
     page = opened("history.html")
-    page.locator("table:has(caption span:text-is('Dated steps')) tbody th a").first.click()
+    page.locator("table:has(caption span:text-is('Change points')) tbody th a").first.click()
     assert page.locator("h1").inner_text().startswith("Run ") and page.locator("main pre").count()
 
 

@@ -46,7 +46,7 @@ def test_an_experiment_is_the_newest_result_and_strategies_come_next(path, tmp_p
     page, _ = page_of(experiment_run(tmp_path, change=-0.03), path)
     newest, strategies = page.sections[:2]
     assert newest.badge.text == "▲ improved" and newest.sentences[0].startswith("B eagle:k=4 against A eagle:k=2: TPOT")
-    assert "outputs equal 120 of 120" in newest.sentences[0]
+    assert "120 of 120 outputs equal" in newest.sentences[0]
     assert strategies.title == "Newest comparison of strategies" and EAGLE in strategies.sentences[0]
 
 

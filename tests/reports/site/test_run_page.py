@@ -1,4 +1,4 @@
-"""The page of a run: blocks of an experiment, distributions, what changed since the run before, files and hashes."""
+"""The page of a run: blocks of an experiment, distributions, what changed since the previous run, files and hashes."""
 
 from __future__ import annotations
 
@@ -185,10 +185,10 @@ def test_run_pages_lead_to_the_run_before_and_say_what_changed(path, tmp_path):
     newer = copied(path, tmp_path / "runs", 2, started="2026-02-03T00:00:00Z", sha="c" * 40)
     build_site([tmp_path / "runs"], tmp_path / "site")
     html = (tmp_path / "site" / "runs" / f"{newer.name}.html").read_text()
-    assert "Changed since the run before" in html and f'href="../runs/{older.name}.html"' in html
+    assert "Changes since the previous run" in html and f'href="../runs/{older.name}.html"' in html
     assert "b" * 40 in html and "c" * 40 in html
     first = (tmp_path / "site" / "runs" / f"{older.name}.html").read_text()
-    assert "No older run of this model" in first
+    assert "No earlier run on this site" in first
 
 
 def test_files_are_listed_with_their_hashes_and_checked(path, tmp_path):
@@ -233,4 +233,4 @@ def test_the_roofline_stands_beside_the_figures_with_what_limits_or_why_it_is_no
     assert any("measured: reads 4485 GB/s" in note for note in arms.notes)
     without = run_page(read(path), None, None, Styles(), True)
     (section,) = (section for section in without.sections if section.title == "Against the roofline")
-    assert section.sentences[0].startswith("-: the passes of its arms are not recorded") and not section.tables
+    assert section.sentences[0].startswith("No roofline: the forward passes of its arms") and not section.tables

@@ -81,7 +81,7 @@ def test_without_a_comparable_one_the_reasons_are_a_table(first, tmp_path):
     changed(runs[0].path, sampling__temperature=0.7)
     runs = read_site_runs([run.path for run in runs])[0]
     refused = stored_sections(runs[:2], followers(runs[:2]))[-1]
-    assert refused.title == "Not comparable with the run before"
+    assert refused.title == "Not comparable with the previous run"
     ((run, before, why),) = refused.tables[0].rows
     assert (run.href, before.href, why) == (runs[0].page, runs[1].page, "sampling: temperature: 0.0 and 0.7")
 

@@ -14,12 +14,12 @@ _ALLOWED = (
     "a model's name or directory, self:L (the target's own first L layers), or shape:NAME (random weights, for "
     "acceptance=synthetic:...)"
 )
-_SEED = 1  # not the target's: a shape that drafts for itself must not be the same model
+_SEED = 1  # not the target's seed: where target and draft model share a shape, their weights must differ
 
 
 def make_draft_model(text: str, target: LlamaModel) -> LlamaModel:
-    """The model of `draft-model:draft=TEXT`, in the target's dtype and on its device. Raises ValueError for a text that
-    names no model, and for a model with another vocabulary."""
+    """The model of `draft-model:draft=TEXT`, in the target's dtype and on its device. Raises ValueError if the text
+    names no model or the model has a different vocabulary."""
     if not text:
         raise ValueError(f"draft-model: no draft model; give draft-model:draft=..., {_ALLOWED}")
     if text.startswith(_SELF):
@@ -44,9 +44,8 @@ def first_layers(target: LlamaModel, count: str) -> LlamaModel:
 def _checkpoint(text: str, target: LlamaModel) -> LlamaModel:
     if text in SHAPES and not Path(text).exists():
         raise ValueError(f"draft-model: draft={text} is a shape without weights; shape:{text} gives it random ones")
-    from specbench.workloads.assets.model_source import (
-        resolve_model,  # the GGUF reader and the hub client, which the other drafts do not need
-    )
+    # Imported here because it loads the GGUF reader and the hub client, which the other draft models do not need.
+    from specbench.workloads.assets.model_source import resolve_model
 
     folder = resolve_model(text).path
     _check_vocabulary(text, read_config(folder)[0], target)
