@@ -48,7 +48,7 @@ def interactivity_chart(record: Crossover, styles: Styles, name: str, names: Map
     return Chart(
         name=name,
         title=f"{PER_USER} against {_of_all(record)}",
-        description="A point a load, with its concurrency; further up and to the right is better. At the same "
+        description="One point per load, with its concurrency; further up and right is better. At the same "
         f"{PER_USER} the upper line serves more users.",
         frame=frame,
         x=Axis(title=f"{PER_USER} (1 / mean TPOT)"),

@@ -103,7 +103,7 @@ def fitted(bars: Sequence[Bar], pixel_ns: float) -> tuple[list[list[Bar]], list[
         joined = _joined(lanes, pixel_ns)
     notes = []
     if len(joined) < len(bars):
-        notes.append(f"{len(bars)} bars are drawn as {len(joined)}: gaps below {duration(pixel_ns)} are closed.")
+        notes.append(f"{len(bars)} bars are merged into {len(joined)}: gaps below {duration(pixel_ns)} are not drawn.")
     if len(joined) > MAX_RECTS:
         notes.append(f"The {len(joined) - MAX_RECTS} shortest rectangles are left out.")
         joined = sorted(joined, key=lambda piece: piece[0].t0_ns - _end_ns(piece))[:MAX_RECTS]
@@ -179,7 +179,7 @@ def _title(piece: Sequence[Bar]) -> str:
     first = piece[0]
     name = first.name if all(bar.name == first.name for bar in piece) else "several operations"
     times = f" x {len(piece)}" if len(piece) > 1 else ""
-    launch = ", from a graph" if first.via_graph else ", launched by itself"
+    launch = ", from a graph" if first.via_graph else ", launched individually"
     unit = unit_of([_end_ns(piece)])
     return (
         f"{phase_name(first.phase, first.draft_step)}: {name}{times}{launch * first.row.startswith('gpu')}; "

@@ -102,7 +102,7 @@ def _one_load(groups: Sequence[Group]) -> Section:
     table = Table(title="Speed-up at one load", headers=headers, rows=tuple(rows), notes=(note,))
     own = next((run for run, _, _ in newest.values() if was_measured_here(run)), None)
     arms = [arm.label for arm in own.record.arms if arm.strategy != BASELINE] if own else []
-    name = "At several loads, with the concurrency from which it no longer pays"
+    name = "At several loads, with the break-even concurrency"
     commands = (Command(name=name, text=sweep_command(own.record, arms)),) if own else ()
     return Section(title="Measured at one load only", commands=commands, tables=(table,))
 

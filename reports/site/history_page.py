@@ -105,8 +105,8 @@ def _workload(
             Chart(
                 name=f"history-{n + 1}-{metric}".replace("_", "-"),
                 title=_title(metric),
-                description="A point per commit: the median of its runs. Vertical dashes: change points, new machines."
-                + " Where lines coincide, the lower ones are drawn wider." * _coincide(frame),
+                description="One point per commit: the median of its runs. Vertical dashes: a change point or another "
+                "machine." + " Where lines coincide, the lower ones are drawn wider." * _coincide(frame),
                 frame=frame,
                 x=Axis(title="commit number, oldest first", scale="whole"),
                 y=Axis(title=_title(metric)),

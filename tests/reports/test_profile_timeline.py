@@ -26,7 +26,7 @@ def test_wide_bars_stay_apart_and_narrow_neighbours_are_one():
     bars = [bar(0, 3_000), bar(4_000, 7_000, name="l"), bar(8_000, 9_000)]
     (joined,), (note,) = fitted(bars, pixel_ns=10_000)
     assert joined == bars
-    assert note.startswith("3 bars are drawn as 1")
+    assert note.startswith("3 bars are merged into 1")
 
 
 def test_a_joined_rectangle_tells_what_it_covers():
@@ -74,7 +74,7 @@ def test_bars_from_a_graph_are_twice_as_high_as_others():
     )
     assert graph.height == host.height == 2 * eager.height
     assert graph.y + graph.height == eager.y + eager.height
-    assert "from a graph" in graph.title and "launched by itself" in eager.title and "launched" not in host.title
+    assert "from a graph" in graph.title and "launched individually" in eager.title and "launched" not in host.title
 
 
 def test_two_rounds_share_a_scale():
