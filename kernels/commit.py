@@ -62,8 +62,8 @@ def commit_ref(accepted: Accepted, slot_B: Tensor, slots: Slots, status_BX: Tens
     _store_committed(emitted_BQ, committed_BQ, slot_B, n_B.long(), slots.tokens_SL)
     slots.n_S.index_copy_(0, slot_B, new_n_B.to(slots.n_S.dtype))
     slots.done_S.index_copy_(0, slot_B, done_B)
-    counts = (accepted_B, count_B, done_B, new_n_B, accepted.offered_B, accepted.depth_B)
-    status_BX[:, :NUM_STATUS_COLUMNS] = torch.stack(counts, dim=1)
+    for index, value_B in enumerate((accepted_B, count_B, done_B, new_n_B, accepted.offered_B, accepted.depth_B)):
+        status_BX[:, index].copy_(value_B)
     status_BX[:, NUM_STATUS_COLUMNS:].copy_(emitted_BQ.masked_fill(~committed_BQ, -1))
 
 

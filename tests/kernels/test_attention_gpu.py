@@ -77,8 +77,15 @@ def fitting(name: str, case: Case) -> Case:
 
 def check(backend: AttentionBackend, case: Case) -> None:
     step = make_step(case, CUDA)
-    step.plan(backend)
-    step.check(step.run(backend))
+    try:
+        step.plan(backend)
+        output = step.run(backend)
+    except Exception as error:
+        # FlashInfer packages have bf16 kernels ready; those for fp16 are compiled, unless that is disabled.
+        if case.dtype == torch.float16 and type(error).__name__ == "MissingJITCacheError":
+            pytest.skip("FLASHINFER_DISABLE_JIT is set, and this fp16 kernel is not prebuilt")
+        raise
+    step.check(output)
 
 
 MIXED_KV = (1, 17, 640, 5000)
