@@ -61,7 +61,7 @@ def test_500_runs_in_a_gigabyte(large):
 
 def test_a_long_history_is_thinned(large):
     history = (large[0] / "history.html").read_text()
-    assert "Of 500 commits the newest are drawn" in history and "+5.00%" in history and EAGLE in history
+    assert "The older ones of 500 commits are thinned out" in history and "+5.00%" in history and EAGLE in history
 
 
 @pytest.mark.timed
