@@ -62,6 +62,7 @@ def run_block(engine: Engine, load: Load, sink: RowSink, decode: Decode | None =
     """
     assert not engine.has_work, "the engine is still busy with an earlier block"
     clear(engine)
+    engine.views.align_clocks()
     ended: list[tuple[Request, int]] = []
     try:
         _send_all(engine, load, sink, StopStrings(load.stop, decode), ended)
@@ -129,6 +130,7 @@ def warm_up(engine: Engine, load: Load, warmup: WarmUp) -> None:
     shape is launched once, so that its kernels are compiled before anything is measured."""
     sender = _WarmUpSender(engine, load)
     _meet_shapes(sender, warmup.max_s)
+    engine.views.align_clocks()
     started = time.perf_counter()
 
     def on_step(kind: str, duration_ns: int) -> None:

@@ -85,6 +85,10 @@ class HostViews:
         self._state = state
         self._status = status
 
+    def align_clocks(self) -> None:
+        """Reads the device's clock and the host's again, so that times of both can be compared; the engine is idle."""
+        self._status.align_clocks()
+
     def of(self, batch: StepBatch, requests: Sequence[Request]) -> HostView:
         """The host's view of a step's requests at launch; without requests, of its padding rows."""
         num_padding = batch.num_requests - len(requests)

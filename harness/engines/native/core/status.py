@@ -4,28 +4,77 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+_TRIES = 5
+_LEAST_SPAN_NS = 10e9  # over which the drift is measured: both ends are known to about 10 us
+
+
+class TimedEvent(Protocol):
+    """What is used of torch.cuda.Event."""
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, end_event: Any) -> float: ...
+
+
+def recorded_event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Both clocks at one moment, known to `doubt_ns`."""
+
+    event: TimedEvent
+    host_ns: int
+    doubt_ns: int
+
 
 class DeviceTimeline:
-    """Maps CUDA event times onto the host's monotonic clock (ns)."""
+    """Maps CUDA event times onto the host's monotonic clock (ns).
 
-    def __init__(self, device: torch.device):
-        self._cuda = device.type == "cuda"
-        if self._cuda:
-            torch.cuda.synchronize(device)
-            self._base_event = torch.cuda.Event(enable_timing=True)
-            self._base_event.record()
-            self._base_event.synchronize()
-        self._base_ns = time.perf_counter_ns()
+    The clocks drift apart, by 15 us per second on an H100 in a virtual machine, and an elapsed time is a float32 in ms,
+    which has steps of 31 us after 262 s. Therefore `align` reads both clocks anew before each warm-up and each block.
+    """
 
-    def ns(self, event: torch.cuda.Event | None) -> int:
+    def __init__(self, record: Callable[[], TimedEvent] | None):
+        """`record` records an event on an idle device; None if the device is the host."""
+        self._record = record
+        self._host_ns_per_ns = 1.0
+        self._first = self._base = self._read_clocks() if record else None
+
+    def align(self) -> None:
+        """Reads both clocks, and their drift since the first time. The device must be idle."""
+        if self._first is None:
+            return
+        self._base = base = self._read_clocks()
+        elapsed_ns = self._first.event.elapsed_time(base.event) * 1e6
+        if elapsed_ns >= _LEAST_SPAN_NS:
+            self._host_ns_per_ns = (base.host_ns - self._first.host_ns) / elapsed_ns
+
+    def ns(self, event: TimedEvent | None) -> int:
         """When the device reached `event`; now, if the device is the host."""
-        if not self._cuda or event is None:
+        if self._base is None or event is None:
             return time.perf_counter_ns()
-        return self._base_ns + round(self._base_event.elapsed_time(event) * 1e6)
+        return self._base.host_ns + round(self._base.event.elapsed_time(event) * 1e6 * self._host_ns_per_ns)
+
+    def _read_clocks(self) -> _Reading:
+        return min((self._try_reading() for _ in range(_TRIES)), key=lambda reading: reading.doubt_ns)
+
+    def _try_reading(self) -> _Reading:
+        assert self._record is not None
+        before_ns = time.perf_counter_ns()
+        event = self._record()
+        event.synchronize()
+        after_ns = time.perf_counter_ns()
+        return _Reading(event, (before_ns + after_ns) // 2, after_ns - before_ns)
 
 
 class PendingStatus:
@@ -65,7 +114,9 @@ class StatusReader:
 
     def __init__(self, device: torch.device):
         self._cuda = device.type == "cuda"
-        self._timeline = DeviceTimeline(device)
+        if self._cuda:
+            torch.cuda.synchronize(device)
+        self._timeline = DeviceTimeline(recorded_event if self._cuda else None)
         self._spare: dict[tuple[int, ...], list[Tensor]] = {}
 
     def queue(self, status_BX: Tensor) -> PendingStatus:
@@ -75,6 +126,8 @@ class StatusReader:
         spare = self._spare.setdefault(tuple(status_BX.shape), [])
         host_BX = spare.pop() if spare else torch.empty_like(status_BX, device="cpu", pin_memory=True)
         host_BX.copy_(status_BX, non_blocking=True)
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return PendingStatus(host_BX, event, self._timeline, spare.append)
+        return PendingStatus(host_BX, recorded_event(), self._timeline, spare.append)
+
+    def align_clocks(self) -> None:
+        """Before a block; the device must be idle."""
+        self._timeline.align()
