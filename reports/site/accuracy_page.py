@@ -64,17 +64,17 @@ def _no_evidence(runs: Sequence[SiteRun]) -> Section:
     run = next(filter(was_measured_here, runs), None)
     if run is None:
         return Section(title="No evidence yet", sentences=("No run here can be certified.",))
-    path, arms = shlex.quote(str(run.path)), " ".join(f"-s {shlex.quote(arm.label)}" for arm in run.arms)
+    certify = f"specbench certify --run {shlex.quote(str(run.path))}"
+    commands = [Command(name="Are the outputs the target's own?", text=certify)]
+    # An arm of a recipe has a label of its own, which no option takes.
+    if all(arm.label.partition(":")[0] == arm.strategy for arm in run.record.arms):
+        arms = " ".join(f"-s {shlex.quote(arm.label)}" for arm in run.record.arms)
+        text = f"specbench accuracy --model {shlex.quote(run.model)} {arms} --tasks gsm8k --limit 200"
+        commands.append(Command(name="Do the arms answer as well as the baseline?", text=text))
     return Section(
         title="No evidence yet",
         sentences=("No run here has a certificate or scores.",),
-        commands=(
-            Command(name="Are the outputs the target's own?", text=f"specbench certify --run {path}"),
-            Command(
-                name="Do the arms answer as well as the baseline?",
-                text=f"specbench accuracy --model {shlex.quote(run.model)} {arms} --tasks gsm8k --limit 200",
-            ),
-        ),
+        commands=tuple(commands),
     )
 
 

@@ -196,6 +196,16 @@ def test_items_of_an_evaluation_that_lie_elsewhere_are_not_read(run, tmp_path, i
     assert built.num_runs == 1 and "evaluation.items" in said and "is not allowed" in said
 
 
+def test_scores_of_arms_are_suggested_only_if_their_labels_can_be_typed(run, tmp_path):
+    for strategy, is_suggested in (("eagle", True), ("vllm/eagle", False)):
+        copy = RunDirectory.open(copied(run, tmp_path / strategy.replace("/", "-"), 1, started=BEGAN, sha="b" * 40))
+        arms = [replace(a, strategy=strategy) if a.strategy == "eagle" else a for a in copy.record.arms]
+        copy.put(replace(copy.record, arms=tuple(arms)))
+        build_site([copy.path], tmp_path / "site")
+        said = (tmp_path / "site" / "accuracy.html").read_text()
+        assert "specbench certify --run" in said and ("specbench accuracy" in said) == is_suggested
+
+
 def test_links_in_a_run_and_to_a_run_are_named_and_not_followed(run, tmp_path):
     folder = tmp_path / "runs"
     good = copied(run, folder, 1, started=BEGAN, sha="b" * 40)
