@@ -65,6 +65,12 @@ def test_the_answer_does_not_hide_what_was_generated(view, word):
     assert answer(marked).endswith(f"6 of 8 outputs equal; {word}.") and word not in answer(fast)
 
 
+def test_outputs_that_nobody_compared_are_not_called_equal(view):
+    fast = with_ratios(view, naive=(1.54, 1.41, 1.66))
+    arms = [replace(a, speedup=a.speedup and replace(a.speedup, same_output_rate=None)) for a in fast.arms]
+    assert answer(replace(fast, arms=tuple(arms))).endswith("in TPOT; outputs were not compared.")
+
+
 def test_outputs_of_forced_acceptance_are_not_judged(view):
     fast = with_ratios(view, naive=(1.54, 1.41, 1.66))
     forced = replace(fast, arms=tuple(replace(arm, marks=("synthetic acceptance (2.0)",)) for arm in fast.arms))

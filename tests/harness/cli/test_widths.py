@@ -130,7 +130,9 @@ def test_a_stored_experiment_answers_on_one_screen(cli, monkeypatch, run):
     assert len(lines) <= SCREEN
     answer = " ".join(lines[:3])
     assert re.search(r"B is (faster|slower) than A|It is unclear which side is faster", answer)
-    assert re.search(r"TPOT [-+][\d.]+% \[[-+]", answer) and re.search(r"\d+ outputs equal|outputs not judged", answer)
+    assert re.search(r"TPOT [-+][\d.]+% \[[-+]", answer) and re.search(
+        r"\d+ of \d+ outputs equal|outputs not judged", answer
+    )
     command = text[text.index("specbench ab ") : text.index("\nall of it")].replace(" \\\n   ", "")
     assert command == RunDirectory.open(BENCHMARKS / run).record.command
 

@@ -86,7 +86,7 @@ class HostViews:
         self._status = status
 
     def align_clocks(self) -> None:
-        """Reads the device's clock and the host's again, so that times of both can be compared; the engine is idle."""
+        """Reads the device's clock and the host's again, so that times of both compare. Waits for the device."""
         self._status.align_clocks()
 
     def of(self, batch: StepBatch, requests: Sequence[Request]) -> HostView:

@@ -30,11 +30,11 @@ def recorded_event() -> torch.cuda.Event:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Both clocks at one moment, known to `doubt_ns`."""
+    """Both clocks at one moment; `host_ns` is known to `uncertainty_ns`."""
 
     event: TimedEvent
     host_ns: int
-    doubt_ns: int
+    uncertainty_ns: int
 
 
 class DeviceTimeline:
@@ -45,28 +45,28 @@ class DeviceTimeline:
     """
 
     def __init__(self, record: Callable[[], TimedEvent] | None):
-        """`record` records an event on an idle device; None if the device is the host."""
+        """`record` records an event on the device; None if the device is the host."""
         self._record = record
-        self._host_ns_per_ns = 1.0
+        self._host_ns_per_device_ns = 1.0
         self._first = self._base = self._read_clocks() if record else None
 
     def align(self) -> None:
-        """Reads both clocks, and their drift since the first time. The device must be idle."""
+        """Reads both clocks, and their drift since the first time. Waits for the device, so never within a block."""
         if self._first is None:
             return
         self._base = base = self._read_clocks()
         elapsed_ns = self._first.event.elapsed_time(base.event) * 1e6
         if elapsed_ns >= _LEAST_SPAN_NS:
-            self._host_ns_per_ns = (base.host_ns - self._first.host_ns) / elapsed_ns
+            self._host_ns_per_device_ns = (base.host_ns - self._first.host_ns) / elapsed_ns
 
     def ns(self, event: TimedEvent | None) -> int:
         """When the device reached `event`; now, if the device is the host."""
         if self._base is None or event is None:
             return time.perf_counter_ns()
-        return self._base.host_ns + round(self._base.event.elapsed_time(event) * 1e6 * self._host_ns_per_ns)
+        return self._base.host_ns + round(self._base.event.elapsed_time(event) * 1e6 * self._host_ns_per_device_ns)
 
     def _read_clocks(self) -> _Reading:
-        return min((self._try_reading() for _ in range(_TRIES)), key=lambda reading: reading.doubt_ns)
+        return min((self._try_reading() for _ in range(_TRIES)), key=lambda reading: reading.uncertainty_ns)
 
     def _try_reading(self) -> _Reading:
         assert self._record is not None
@@ -129,5 +129,5 @@ class StatusReader:
         return PendingStatus(host_BX, recorded_event(), self._timeline, spare.append)
 
     def align_clocks(self) -> None:
-        """Before a block; the device must be idle."""
+        """See DeviceTimeline.align."""
         self._timeline.align()
