@@ -47,19 +47,20 @@ gate: $(VENV)/.installed-dev
 pages: $(VENV)/.installed-dev
 	$(BIN)/python .ci/compare_pages.py
 
-# Coverage-guided fuzzing of every reader and the command line for SECONDS. Inputs that break something are kept in
-# fuzz-found/. Targets by name: make fuzz TARGETS='kineto gguf'. atheris has a wheel only for Python 3.11.
+# Coverage-guided fuzzing of every reader and the command line for SECONDS, with other inputs for each SEED. Inputs that
+# break something are kept in fuzz-found/. Targets by name: make fuzz TARGETS='kineto gguf'. atheris has a wheel only for
+# Python 3.11.
 SECONDS ?= 60
+SEED ?= 1
 TARGETS ?=
 fuzz: $(VENV)/.installed-dev
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
 	    $(PIP) -c constraints.txt -e '.[fuzz]' && \
-	    PYTHONPATH=.ns:tests:tests/harness $(BIN)/python -m fuzz $(SECONDS) $(TARGETS); \
+	    PYTHONPATH=.ns:tests:tests/harness $(BIN)/python -m fuzz $(SECONDS) $(SEED) $(TARGETS); \
 	else echo "make fuzz is skipped: it needs Python 3.11, for which atheris has a wheel"; fi
 
 # kill -9 at KILLS random times during five commands on the toy model, each of which must then resume and finish.
 KILLS ?= 20
-SEED ?= 1
 crash: $(VENV)/.installed-dev
 	PYTHONPATH=.ns:tests $(BIN)/python -m crash --kills $(KILLS) --seed $(SEED) $(if $(OUT),--out $(OUT))
 

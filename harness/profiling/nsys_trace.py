@@ -90,11 +90,11 @@ def _tables(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def _pairs(connection: sqlite3.Connection, tables: Mapping[str, str], table: str) -> dict[str, str]:
-    """A table of names and values; if a name occurs twice, the first value."""
+    """A table of names and values, both as text, which sqlite does not promise; if a name occurs twice, the first."""
     if table not in tables:
         return {}
-    rows = connection.execute(f"SELECT name, value FROM {tables[table]} ORDER BY rowid DESC")
-    return {name: value for name, value in rows if value is not None}
+    rows = connection.execute(f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {tables[table]} ORDER BY rowid DESC")
+    return {name: value for name, value in rows if name is not None and value is not None}
 
 
 def _check_schema(file: str, tables: Mapping[str, str], exported: Mapping[str, str]) -> None:
@@ -155,7 +155,8 @@ def _devices(connection: sqlite3.Connection, tables: Mapping[str, str]) -> tuple
         return ()
     columns = _columns(connection, tables["TARGET_INFO_GPU"])
     number = next((c for c in ("cuDevice", "id") if c in columns), "rowid")
-    rows = connection.execute(f"SELECT {number}, name FROM {tables['TARGET_INFO_GPU']} ORDER BY {number}").fetchall()
+    query = f"SELECT {number}, CAST(name AS TEXT) FROM {tables['TARGET_INFO_GPU']} WHERE name NOTNULL ORDER BY {number}"
+    rows = connection.execute(query).fetchall()
     used = {dev for (dev,) in connection.execute("SELECT DISTINCT dev FROM op")}
     return tuple(name for dev, name in rows if dev in used) or tuple(name for _, name in rows)
 
@@ -167,5 +168,5 @@ def _diagnostics(connection: sqlite3.Connection, tables: Mapping[str, str]) -> t
     """What nsys reports about dropped data."""
     if "DIAGNOSTIC_EVENT" not in tables:
         return ()
-    rows = connection.execute(f"SELECT DISTINCT text FROM {tables['DIAGNOSTIC_EVENT']} ORDER BY text")
+    rows = connection.execute(f"SELECT DISTINCT CAST(text AS TEXT) FROM {tables['DIAGNOSTIC_EVENT']} ORDER BY text")
     return tuple(f"nsys: {' '.join(text.split())}" for (text,) in rows if text and _DROPPED.search(text))

@@ -1,7 +1,7 @@
-"""Coverage-guided fuzzing of all targets in one process: `make fuzz SECONDS=60`.
+"""Coverage-guided fuzzing of all targets in one process: `make fuzz SECONDS=60 SEED=1`.
 
 An input is the number of a target and what it reads. Findings do not end the search: each kind is printed once, its
-input kept in FOUND; exit code 1 if there were any. What is mended moves to corpus/TARGET/, where the tests read it.
+input kept in FOUND, all are listed again at the end; exit code 1 if there were any. What is mended moves to corpus/TARGET/, where the tests read it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Search:
             self.trials[name] = Trial(TARGETS[name], folder / name, watch)
         self.names = list(self.trials)
         self.tries, self.accepted = Counter[str](), Counter[str]()
-        self.found: dict[tuple[str, ...], Path] = {}
+        self.found: dict[tuple[str, ...], str] = {}
         self._end = time.monotonic() + seconds
 
     def inputs(self) -> Path:
@@ -86,13 +86,16 @@ class Search:
         if kind in self.found:
             return
         FOUND.mkdir(exist_ok=True)
-        self.found[kind] = FOUND / f"{name}-{hashlib.sha1(data).hexdigest()[:10]}"
-        self.found[kind].write_bytes(data)
-        print(f"\nFOUND {' '.join(kind)}: {str(error)[:300]}\n  input: {self.found[kind]}", flush=True)
+        kept = FOUND / f"{name}-{hashlib.sha1(data).hexdigest()[:10]}"
+        kept.write_bytes(data)
+        self.found[kind] = f"FOUND {' '.join(kind)}: {str(error)[:300]}\n  input: {kept}"
+        print(f"\n{self.found[kind]}", flush=True)
 
     def end(self) -> None:
         for name in self.names:
             print(f"{name:20} {self.tries[name]:7} tries, {self.accepted[name]} accepted")
+        for fault in self.found.values():
+            print(fault)
         left = psutil.Process().children(recursive=True)
         print(f"{sum(self.tries.values())} tries, {len(self.found)} kinds of faults, {len(left)} processes left")
         self._work.cleanup()
@@ -101,12 +104,12 @@ class Search:
 
 
 def main() -> None:
-    seconds, *names = sys.argv[1:]
+    seconds, seed, *names = sys.argv[1:]
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     search = Search(temporary(), names, float(seconds))
     # libFuzzer's own clock would take the signal that ends a hang.
-    options = ["-seed=1", "-max_len=400000", "-timeout=0", "-rss_limit_mb=0", "-verbosity=0", "-report_slow_units=100"]
+    options = [f"-seed={int(seed)}", "-max_len=400000", "-timeout=0", "-rss_limit_mb=0", "-verbosity=0", "-report_slow_units=100"]
     atheris.Setup(["fuzz", *options, str(search.inputs())], search.one, custom_mutator=search.mutate)
     atheris.Fuzz()
 

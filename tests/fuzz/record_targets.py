@@ -79,7 +79,7 @@ def command(words: Sequence[str], folder: Path) -> None:
     if done.exit_code not in list(ExitCode) or "Traceback" in done.output:
         raise Broken(f"exit code {done.exit_code}: {done.output[-500:]}")
     if done.exit_code == ExitCode.BAD_INPUT:
-        if not done.stderr.strip():
+        if not done.output.strip():  # a group without a command prints its help, on stdout
             raise Broken("exit code 2 without a word")
         raise ValueError(done.stderr)
 

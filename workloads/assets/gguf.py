@@ -121,11 +121,18 @@ def open_gguf(path: Path) -> Any:
     """The parsed file. Raises ValueError where it is missing, not GGUF, or shorter than its own index says."""
     from gguf import GGUFReader
 
+    class Reader(GGUFReader):
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            """The library reads past the end as nothing: a damaged count of 2^60 entries would take it for ever."""
+            if offset + np.dtype(dtype).itemsize * int(count) > len(self.data):
+                raise ValueError(f"it ends at byte {len(self.data)}, within an entry that begins at {offset}")
+            return super()._get(offset, dtype, count, override_order)
+
     if not path.is_file():
         raise ValueError(f"GGUF file {path} does not exist")
     try:
-        return GGUFReader(path)
-    except (ValueError, IndexError, OverflowError, UnicodeDecodeError) as error:
+        return Reader(path)
+    except (ValueError, KeyError, IndexError, OverflowError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a readable GGUF file (truncated or corrupt?): {error}") from error
 
 

@@ -216,6 +216,17 @@ def test_two_devices(tmp_path):
     assert {bar.row for bar in profile.timeline} == {"host", "gpu0:7", "gpu1:7"}
 
 
+def test_names_that_are_numbers_are_read_as_text(tmp_path):
+    sql = (
+        "DROP TABLE TARGET_INFO_GPU; CREATE TABLE TARGET_INFO_GPU(cuDevice, name);"
+        "INSERT INTO TARGET_INFO_GPU VALUES (0, 7), (0, NULL);"
+        "DROP TABLE META_DATA_CAPTURE; CREATE TABLE META_DATA_CAPTURE(name, value);"
+        "INSERT INTO META_DATA_CAPTURE VALUES (1, 2), (NULL, 'x'), ('PROCESS_0:COMMAND', 3)"
+    )
+    source = analyse_trace(write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=sql), rules=RULES).source
+    assert (source.devices, source.command) == (("7",), ("3",))
+
+
 @pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"])
 @pytest.mark.parametrize("times", ["start = -9223372036854775807", "end = 9223372036854775807"])
 def test_times_that_no_clock_says_are_refused(tmp_path, table, times):
