@@ -93,7 +93,9 @@ def _pairs(connection: sqlite3.Connection, tables: Mapping[str, str], table: str
     """A table of names and values, both as text, which sqlite does not promise; if a name occurs twice, the first."""
     if table not in tables:
         return {}
-    rows = connection.execute(f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {tables[table]} ORDER BY rowid DESC")
+    rows = connection.execute(
+        f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {tables[table]} ORDER BY rowid DESC"
+    )
     return {name: value for name, value in rows if name is not None and value is not None}
 
 

@@ -134,9 +134,15 @@ def open_tables(path: Path | None) -> sqlite3.Connection:
     connection = (
         sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True) if path else sqlite3.connect(":memory:")
     )
+    connection.text_factory = _text
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.executescript(_sql("trace_tables.sql"))
     return connection
+
+
+def _text(stored: bytes) -> str:
+    """Names of kernels and ranges are whatever bytes a program gave them."""
+    return stored.decode(errors="replace")
 
 
 def finish_tables(connection: sqlite3.Connection, file: str, missing: Mapping[str, str]) -> tuple[str, ...]:

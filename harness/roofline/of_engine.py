@@ -10,8 +10,8 @@ from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.engines.native.models.eagle1 import Eagle1Head
 from specbench.harness.engines.native.models.eagle3 import Eagle3Head
 from specbench.harness.engines.native.models.fp8_linear import Product
-from specbench.harness.engines.native.models.linear import GatheredLinear, RowParallel
 from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.native.models.split_linear import GatheredLinear, RowParallel
 from specbench.harness.engines.native.ranks.deployment import RankedDeployment
 from specbench.harness.store.roofline_record import Forwards, ForwardShape
 

@@ -14,6 +14,7 @@ from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.linear import Linear
 from specbench.harness.engines.native.models.llama import DecoderLayer
 from specbench.harness.engines.native.models.mlp import Experts, Mlp
+from specbench.harness.engines.native.models.split_linear import RowParallel
 from specbench.harness.store.roofline_record import ExpertsShape, ForwardShape
 
 # Of a layer: qkv, rope and KV write, attention, o, norm, gate and up, their product, down, norm. Before the layers: the
@@ -53,7 +54,8 @@ def stored_of(layers: Sequence[DecoderLayer], number_bytes: int) -> Stored:
     layer_bytes, fast_params, experts = 0, 0, None
     for layer in layers:
         for product in (layer.qkv, layer.o, *_products(layer.mlp)):
-            size, is_fast = product.in_features * product.out_features, not isinstance(product, Linear)
+            own = product.own if isinstance(product, RowParallel) else product
+            size, is_fast = own.in_features * own.out_features, not isinstance(own, Linear)
             layer_bytes += size * (1 if is_fast else number_bytes)
             fast_params += size * is_fast
         if isinstance(layer.mlp, Experts):

@@ -1,7 +1,8 @@
 """Coverage-guided fuzzing of all targets in one process: `make fuzz SECONDS=60 SEED=1`.
 
-An input is the number of a target and what it reads. Findings do not end the search: each kind is printed once, its
-input kept in FOUND, all are listed again at the end; exit code 1 if there were any. What is mended moves to corpus/TARGET/, where the tests read it.
+An input is the number of a target and what it reads. Findings do not end the search: each kind is printed once and
+again at the end, its input kept in FOUND; exit code 1 if there were any. What is mended moves to corpus/TARGET/, where
+the tests read it.
 """
 
 from __future__ import annotations
@@ -109,7 +110,14 @@ def main() -> None:
     torch.set_grad_enabled(False)
     search = Search(temporary(), names, float(seconds))
     # libFuzzer's own clock would take the signal that ends a hang.
-    options = [f"-seed={int(seed)}", "-max_len=400000", "-timeout=0", "-rss_limit_mb=0", "-verbosity=0", "-report_slow_units=100"]
+    options = [
+        f"-seed={int(seed)}",
+        "-max_len=400000",
+        "-timeout=0",
+        "-rss_limit_mb=0",
+        "-verbosity=0",
+        "-report_slow_units=100",
+    ]
     atheris.Setup(["fuzz", *options, str(search.inputs())], search.one, custom_mutator=search.mutate)
     atheris.Fuzz()
 

@@ -216,6 +216,16 @@ def test_two_devices(tmp_path):
     assert {bar.row for bar in profile.timeline} == {"host", "gpu0:7", "gpu1:7"}
 
 
+def test_a_kernel_s_name_may_have_any_bytes(tmp_path):
+    sql = "UPDATE StringIds SET value = CAST(x'67FF6D6D' AS TEXT) WHERE value = 'gemm'"
+    s = Synth()
+    for number in range(3):
+        with s.range(f"specbench:step {number}"), s.range("specbench:verify"):
+            s.launch("gemm", 50_000)
+    profile = analyse_trace(write_nsys(tmp_path / "t.sqlite", s, extra_sql=sql), rules=RULES)
+    assert {bar.name for bar in profile.timeline if bar.row.startswith("gpu")} == {"g\ufffdmm"}
+
+
 def test_names_that_are_numbers_are_read_as_text(tmp_path):
     sql = (
         "DROP TABLE TARGET_INFO_GPU; CREATE TABLE TARGET_INFO_GPU(cuDevice, name);"

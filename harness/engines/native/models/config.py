@@ -96,13 +96,14 @@ class ModelConfig:
         return replace(self, num_layers=num_layers)
 
     def split(self, num_ranks: int, field: str = "tensor_parallel_size") -> ModelConfig:
-        """What one of several ranks computes: its heads, and its part of the MLP's intermediate size. ValueError naming
-        what is not divisible, by its key in config.json."""
+        """What one of several ranks computes: its heads, and its part of the MLP's and of each expert's intermediate
+        size. ValueError naming what is not divisible, by its key in config.json."""
         sizes = {
             "num_attention_heads": self.num_q_heads,
             "num_key_value_heads": self.num_kv_heads,
             "intermediate_size": self.intermediate_size,
             "vocab_size": self.vocab_size,
+            "moe_intermediate_size": self.experts.intermediate_size if self.experts else 0,
         }
         for key, size in sizes.items():
             if size % num_ranks:
@@ -112,6 +113,7 @@ class ModelConfig:
             num_q_heads=self.num_q_heads // num_ranks,
             num_kv_heads=self.num_kv_heads // num_ranks,
             intermediate_size=self.intermediate_size // num_ranks,
+            experts=self.experts and self.experts.split(num_ranks),
         )
 
 

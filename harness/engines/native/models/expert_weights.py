@@ -24,13 +24,13 @@ def read_layer_experts(source: WeightSource, prefix: str, c: ModelConfig, shape:
     """Reads the experts of the layer whose names start with `prefix`. ValueError naming a tensor that is missing or
     does not fit."""
     router = single(source, f"{prefix}mlp.gate", shape.num_experts, c.hidden_size)
-    hidden, inner = c.hidden_size, shape.intermediate_size
-    stacks = {"gate_up": _Stack(shape.num_experts, 2 * inner, hidden), "down": _Stack(shape.num_experts, hidden, inner)}
+    hidden, inner, own = c.hidden_size, shape.intermediate_size, shape.intermediate_size // source.group.size
+    stacks = {"gate_up": _Stack(shape.num_experts, 2 * own, hidden), "down": _Stack(shape.num_experts, hidden, own)}
     for expert in range(shape.num_experts):
         module = f"{prefix}mlp.experts.{expert}."
-        stacks["gate_up"].put(expert, 0, source, f"{module}gate_proj", (inner, hidden))
-        stacks["gate_up"].put(expert, inner, source, f"{module}up_proj", (inner, hidden))
-        stacks["down"].put(expert, 0, source, f"{module}down_proj", (hidden, inner))
+        stacks["gate_up"].put(expert, 0, source, f"{module}gate_proj", (inner, hidden), split=0)
+        stacks["gate_up"].put(expert, own, source, f"{module}up_proj", (inner, hidden), split=0)
+        stacks["down"].put(expert, 0, source, f"{module}down_proj", (hidden, inner), split=1)
     gate_up, down = stacks["gate_up"], stacks["down"]
     if gate_up.arithmetic != down.arithmetic:
         raise ValueError(
@@ -40,7 +40,7 @@ def read_layer_experts(source: WeightSource, prefix: str, c: ModelConfig, shape:
     device = gate_up.weight.device
     read_2 = torch.zeros(2, dtype=torch.int64, device=device)
     weights = ExpertWeights(gate_up.weight, down.weight, read_2, gate_up.scale, down.scale)
-    return Experts(shape, router, weights, gate_up.arithmetic)
+    return Experts(shape, router, weights, gate_up.arithmetic, source.group)
 
 
 class _Stack:
@@ -54,10 +54,12 @@ class _Stack:
         self._shape = (num_experts, outputs, inputs)
         self._put: Callable[[int, int, Tensor | Fp8Matrix], None] | None = None
 
-    def put(self, expert: int, first: int, source: WeightSource, module: str, shape: tuple[int, int]) -> None:
-        """Fills an expert's rows from `first` on."""
-        matrix = source.fp8(module, shape)
-        part = source.get(f"{module}.weight", shape) if matrix is None else matrix
+    def put(
+        self, expert: int, first: int, source: WeightSource, module: str, shape: tuple[int, int], split: int
+    ) -> None:
+        """Fills an expert's rows from `first` on with this rank's part of a matrix of that shape."""
+        matrix = source.fp8(module, shape, split)
+        part = source.get(f"{module}.weight", shape, split) if matrix is None else matrix
         if self._put is None:
             self._put = self._begin(part, source.dtype)
         elif isinstance(part, Fp8Matrix) != bool(self.arithmetic):

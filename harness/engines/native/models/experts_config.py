@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specbench.harness.engines.native.models.config_rules import Harmless, ListOf, OneOf, Rule, Whole, flag_of, whole_of
 from specbench.workloads.json_values import JsonObject
@@ -35,6 +35,10 @@ class ExpertsConfig:
 
     def has(self, layer: int) -> bool:
         return layer not in self.dense_layers and (layer + 1) % self.step == 0
+
+    def split(self, num_ranks: int) -> ExpertsConfig:
+        """What one of several ranks computes: its part of every expert."""
+        return replace(self, intermediate_size=self.intermediate_size // num_ranks)
 
 
 def read_experts(raw: JsonObject, where: str) -> ExpertsConfig:

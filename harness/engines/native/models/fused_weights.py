@@ -10,28 +10,31 @@ from torch import Tensor
 
 from specbench.harness.engines.native.models.config import ModelConfig
 from specbench.harness.engines.native.models.fp8_linear import Product, fp8_product
-from specbench.harness.engines.native.models.linear import Linear, RowParallel, gathered
+from specbench.harness.engines.native.models.linear import Linear
+from specbench.harness.engines.native.models.split_linear import RowParallel, gathered
 from specbench.harness.engines.native.models.weights import WeightSource
 
 
 def stacked(source: WeightSource, prefix: str, parts: list[tuple[str, int]], num_inputs: int, bias: bool) -> Product:
     """Several products over the same input as one: their weights stacked along the outputs, which are split."""
-    return _product(source, [(f"{prefix}{name}", (out, num_inputs)) for name, out in parts], bias, split=0)
+    modules = [(f"{prefix}{name}", (out, num_inputs)) for name, out in parts]
+    biases = [source.get(f"{module}.bias", shape[:1], split=0) for module, shape in modules] if bias else []
+    return _product(source, modules, torch.cat(biases) if biases else None, split=0)
 
 
 def _product(
-    source: WeightSource, modules: list[tuple[str, tuple[int, int]]], bias: bool, split: int | None = None
+    source: WeightSource, modules: list[tuple[str, tuple[int, int]]], bias_O: Tensor | None, split: int | None = None
 ) -> Product:
-    biases = torch.cat([source.get(f"{module}.bias", shape[:1], split) for module, shape in modules]) if bias else None
-    quantized = {module: matrix for module, shape in modules if (matrix := source.fp8(module, shape)) is not None}
+    found = {module: source.fp8(module, shape, split) for module, shape in modules}
+    quantized = {module: matrix for module, matrix in found.items() if matrix is not None}
     if not quantized:
-        return Linear(torch.cat([source.get(f"{module}.weight", shape, split) for module, shape in modules]), biases)
+        return Linear(torch.cat([source.get(f"{module}.weight", shape, split) for module, shape in modules]), bias_O)
     if others := [module for module, _ in modules if module not in quantized]:
         raise ValueError(
             f"checkpoint: config.json says that {next(iter(quantized))} is quantized and {others[0]} is not; allowed: "
             "both or neither, since they are multiplied as one"
         )
-    return fp8_product(list(quantized.values()), biases, source.dtype)
+    return fp8_product(list(quantized.values()), bias_O, source.dtype)
 
 
 def qkv(source: WeightSource, prefix: str, c: ModelConfig, num_inputs: int) -> Product:
@@ -62,19 +65,20 @@ def down(source: WeightSource, prefix: str, c: ModelConfig) -> Product:
 
 def summed(source: WeightSource, name: str, num_outputs: int, num_inputs: int, bias: bool = False) -> Product:
     """The inputs are split, and the outputs are summed over all ranks."""
-    if source.group.size == 1:
+    group = source.group
+    if group.size == 1:
         return single(source, name, num_outputs, num_inputs, bias)
-    weight = source.get(f"{name}.weight", (num_outputs, num_inputs), split=1)
-    return RowParallel(weight, source.get(f"{name}.bias", (num_outputs,)) if bias else None, source.group)
+    bias_O = source.get(f"{name}.bias", (num_outputs,)) if bias else None
+    own = _product(source, [(name, (num_outputs, num_inputs))], bias_O if group.rank == 0 else None, split=1)
+    return RowParallel(own, group)
 
 
 def lm_head_of(source: WeightSource, name: str, num_outputs: int, num_inputs: int) -> Product:
     """The outputs are split and gathered."""
-    if source.group.size == 1:
-        return single(source, name, num_outputs, num_inputs)
-    return gathered(source.get(f"{name}.weight", (num_outputs, num_inputs), split=0), source.group)
+    return gathered(_product(source, [(name, (num_outputs, num_inputs))], None, split=0), source.group)
 
 
 def single(source: WeightSource, name: str, num_outputs: int, num_inputs: int, bias: bool = False) -> Product:
     """Whole on every rank."""
-    return _product(source, [(name, (num_outputs, num_inputs))], bias)
+    bias_O = source.get(f"{name}.bias", (num_outputs,)) if bias else None
+    return _product(source, [(name, (num_outputs, num_inputs))], bias_O)

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specbench.harness.engines.native.models.group import Group
 from specbench.kernels.product import pack, product
 from specbench.kernels.silu_and_mul import silu_and_mul
 from specbench.kernels.skinny_gemm import skinny_blocks, skinny_gated, skinny_linear
@@ -68,35 +67,3 @@ class Linear:
             if blocks is not None:
                 return skinny_gated(x_TI, self._weight, blocks)
         return silu_and_mul(self(x_TI))
-
-
-class RowParallel(Linear):
-    """Each rank multiplies its part of the inputs with its columns of the weight; the sum over all ranks is the
-    product."""
-
-    __slots__ = ("_group",)
-
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, group: Group):
-        super().__init__(weight_OI, bias_O if group.rank == 0 else None)
-        self._group = group
-
-    def __call__(self, x_TI: Tensor) -> Tensor:
-        return self._group.all_reduce(super().__call__(x_TI))
-
-
-class GatheredLinear(Linear):
-    """Each rank has its part of the outputs, which are gathered: lm_head. `out_features` counts all of them."""
-
-    __slots__ = ("_group", "_own")
-
-    def __init__(self, weight_OI: Tensor, group: Group):
-        self._own, self._group = Linear(weight_OI), group
-        self.out_features, self.in_features = self._own.out_features * group.size, self._own.in_features
-        self.bias, self.arithmetic = None, ""
-
-    def __call__(self, x_TI: Tensor) -> Tensor:
-        return self._group.gather(self._own(x_TI))
-
-
-def gathered(weight_OI: Tensor, group: Group) -> Linear:
-    return Linear(weight_OI) if group.size == 1 else GatheredLinear(weight_OI, group)

@@ -18,10 +18,12 @@ from specbench.harness.engines.native.models.fused_weights import (
     qkv,
 )
 from specbench.harness.engines.native.models.group import ALONE, Group
-from specbench.harness.engines.native.models.linear import gathered
+from specbench.harness.engines.native.models.linear import Linear
 from specbench.harness.engines.native.models.llama import DecoderLayer, LlamaModel
 from specbench.harness.engines.native.models.mlp import DenseMlp, Mlp
+from specbench.harness.engines.native.models.quantization import BLOCK
 from specbench.harness.engines.native.models.shapes import published_shape
+from specbench.harness.engines.native.models.split_linear import gathered
 from specbench.harness.engines.native.models.weights import CheckpointWeights, RandomWeights, WeightSource
 
 
@@ -49,16 +51,30 @@ def _build_target(config: ModelConfig, source: WeightSource) -> LlamaModel:
     layers = [_decoder_layer(source, i, config) for i in range(config.num_layers)]
     norm_H = source.get("model.norm.weight", (config.hidden_size,))
     tied = config.tie_word_embeddings
-    head = gathered(embed_VH, group) if tied else lm_head_of(source, "lm_head", *shape)
+    head = gathered(Linear(embed_VH), group) if tied else lm_head_of(source, "lm_head", *shape)
     return LlamaModel(config, embed_VH, layers, norm_H, head, group)
 
 
 def check_split(config: ModelConfig, num_ranks: int) -> None:
     """ValueError, before anything is read, for a model that this number of ranks cannot share."""
-    unsplit = {"FP8 weights, whose scales": config.fp8, "experts, which": config.experts}
-    if num_ranks > 1 and (words := [words for words, has in unsplit.items() if has is not None]):
-        raise ValueError(f"tensor_parallel_size: {num_ranks} is not allowed with {words[0]} are not split; allowed: 1")
-    config.split(num_ranks)
+    part = config.split(num_ranks)
+    if num_ranks == 1 or part.fp8 is None or part.fp8.scales != "block":
+        return
+    sizes = {
+        "num_attention_heads times head_dim": part.num_q_heads * part.head_dim,
+        "num_key_value_heads times head_dim": part.num_kv_heads * part.head_dim,
+    }
+    if any(part.experts is None or not part.experts.has(layer) for layer in range(part.num_layers)):
+        sizes["intermediate_size"] = part.intermediate_size
+    if part.experts is not None:
+        sizes["moe_intermediate_size"] = part.experts.intermediate_size
+    for key, size in sizes.items():
+        if size % BLOCK:
+            raise ValueError(
+                f"tensor_parallel_size: {num_ranks} is not allowed; {key} is {size * num_ranks}, and a rank's part of "
+                f"it must have whole blocks of {BLOCK}, which share an FP8 scale; allowed: numbers of ranks that leave "
+                f"a multiple of {BLOCK}"
+            )
 
 
 def _check_tied(source: CheckpointWeights) -> None:
@@ -78,7 +94,7 @@ def _checkpoint(
 ) -> CheckpointWeights:
     check_split(config, group.size)
     if config.fp8 is not None:
-        return Fp8Checkpoint(model_dir, dtype, device, config.fp8)
+        return Fp8Checkpoint(model_dir, dtype, device, config.fp8, group)
     return CheckpointWeights(model_dir, dtype, device, group)
 
 
@@ -108,5 +124,5 @@ def dummy_target(
     check_split(config, group.size)
     source = RandomWeights(seed, dtype, device, group)
     if config.fp8 is not None:
-        source = Fp8Random(seed, dtype, device, config.fp8)
+        source = Fp8Random(seed, dtype, device, config.fp8, group)
     return _build_target(config, source)

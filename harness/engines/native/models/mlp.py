@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specbench.harness.engines.native.models.experts_config import ExpertsConfig
 from specbench.harness.engines.native.models.fp8_linear import Product
+from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.linear import Linear
 from specbench.kernels.experts import ExpertWeights, experts
 from specbench.kernels.fp8 import widen_blocks
@@ -37,15 +38,17 @@ class DenseMlp:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """`router`: logits [T, E] of x."""
+    """`router`: logits [T, E] of x, the same on every rank; of each expert a rank has its part."""
 
     config: ExpertsConfig
     router: Product
     weights: ExpertWeights
     arithmetic: str = ""
+    group: Group = ALONE
 
     def __call__(self, x_TH: Tensor) -> Tensor:
-        return experts(x_TH, self.router(x_TH), self.weights, self.config.per_token, self.config.normalised)
+        y_TH = experts(x_TH, self.router(x_TH), self.weights, self.config.per_token, self.config.normalised)
+        return self.group.all_reduce(y_TH)
 
     @property
     def arithmetics(self) -> set[str]:

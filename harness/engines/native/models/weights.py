@@ -46,8 +46,8 @@ class WeightSource(Protocol):
 
     def has(self, name: str) -> bool: ...
 
-    def fp8(self, module: str, shape: Sequence[int]) -> Fp8Matrix | None:
-        """The module's weight if it is stored that way; None: use `get`."""
+    def fp8(self, module: str, shape: Sequence[int], split: int | None = None) -> Fp8Matrix | None:
+        """The module's weight, or this rank's part of it, if it is stored that way; None: use `get`."""
         ...
 
 
@@ -128,7 +128,7 @@ class CheckpointWeights:
             return tuple(self._tensors[name].shape)
         return tuple(self._handle(self._files[name]).get_slice(name).get_shape())
 
-    def fp8(self, module: str, shape: Sequence[int]) -> Fp8Matrix | None:
+    def fp8(self, module: str, shape: Sequence[int], split: int | None = None) -> Fp8Matrix | None:
         return None
 
     def _instead(self, name: str) -> str:
@@ -142,7 +142,7 @@ class CheckpointWeights:
         )
 
     def get(self, name: str, shape: Sequence[int], split: int | None = None) -> Tensor:
-        part = _part(name, shape, split, self.group)
+        part = part_of(name, shape, split, self.group)
         # A file of another shape has no such part: it is read whole, and refused below.
         has_part = part and self.has(name) and self.shape(name) == tuple(shape)
         tensor = self.raw(name, part if has_part else ())
@@ -176,7 +176,7 @@ class CheckpointWeights:
             )
 
 
-def _part(name: str, shape: Sequence[int], split: int | None, group: Group) -> tuple[slice, ...]:
+def part_of(name: str, shape: Sequence[int], split: int | None, group: Group) -> tuple[slice, ...]:
     """A rank's part of a split tensor; without a rank, all of it. ValueError if it cannot be split."""
     if split is None or group.size == 1:
         return ()
@@ -218,14 +218,14 @@ class RandomWeights:
         self.device = device
         self._generator = torch.Generator(device=device).manual_seed(seed)
 
-    def fp8(self, module: str, shape: Sequence[int]) -> Fp8Matrix | None:
+    def fp8(self, module: str, shape: Sequence[int], split: int | None = None) -> Fp8Matrix | None:
         return None
 
     def has(self, name: str) -> bool:
         return name != "embed_tokens.weight"  # a random head shares the target's
 
     def get(self, name: str, shape: Sequence[int], split: int | None = None) -> Tensor:
-        part = _part(name, shape, split, self.group)
+        part = part_of(name, shape, split, self.group)
         if len(shape) == 1 and name.endswith("weight"):
             return torch.ones(*shape, dtype=self.dtype, device=self.device)
         tensor = torch.empty(*shape, dtype=self.dtype, device=self.device)

@@ -11,10 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from toy.compare import assert_same_output, dense_pass
 from toy.engines import deployed, generate, make_engine, named_strategy, request
+from toy.expert_checkpoints import write_experts
 from toy.fp8_checkpoints import FORMS, write_fp8
 from toy.plans import Plan
 from toy.prompts import text_prompt
-from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import AutoModelForCausalLM
 
 from specbench.harness.engines.load import Load
 from specbench.harness.engines.native.models import expert_weights, fp8_linear
@@ -25,11 +26,6 @@ from specbench.workloads.base import Prompt
 
 CPU = torch.device("cpu")
 IDS = list(text_prompt(5, 60))
-SIZES = dict(
-    hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
-    head_dim=16, vocab_size=128, max_position_embeddings=512, num_experts=6, num_experts_per_tok=2,
-    moe_intermediate_size=48, norm_topk_prob=True, pad_token_id=None, bos_token_id=None, eos_token_id=None,
-)  # fmt: skip
 VARIANTS = {
     "as published": {},
     "weights not normalised": dict(norm_topk_prob=False, num_experts_per_tok=3),
@@ -40,17 +36,6 @@ VARIANTS = {
 }
 
 
-def write(folder: Path, **changes) -> Path:
-    model, generator = Qwen3MoeForCausalLM(Qwen3MoeConfig(**{**SIZES, **changes})), torch.Generator().manual_seed(1)
-    for name, p in model.named_parameters():
-        # Routers are decided, so that rounding does not change an expert.
-        std = 4.0 if name.endswith("mlp.gate.weight") else 1.5
-        mean, std = (1.0 if "norm" in name else 0.0, 0.3) if p.dim() == 1 else (0.0, std / math.sqrt(p.shape[-1]))
-        p.data.normal_(mean, std, generator=generator)
-    model.save_pretrained(folder)
-    return folder
-
-
 def theirs(folder: Path, dtype: torch.dtype = torch.float32):
     return AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, attn_implementation="eager", trust_remote_code=False
@@ -59,7 +44,7 @@ def theirs(folder: Path, dtype: torch.dtype = torch.float32):
 
 @pytest.fixture(scope="module", params=VARIANTS)
 def folder(request, tmp_path_factory) -> Path:
-    return write(tmp_path_factory.mktemp("experts"), **VARIANTS[request.param])
+    return write_experts(tmp_path_factory.mktemp("experts"), **VARIANTS[request.param])
 
 
 @torch.inference_mode()
@@ -102,7 +87,7 @@ STRATEGIES = {
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory) -> tuple[Path, dict[int, list[int]]]:
-    folder, said = write(tmp_path_factory.mktemp("texts")), {}
+    folder, said = write_experts(tmp_path_factory.mktemp("texts")), {}
     model = theirs(folder)
     for number in range(2):
         ids = torch.tensor([text_prompt(number, 10 + 20 * number)])
@@ -181,7 +166,7 @@ WHOLE_BLOCKS = dict(hidden_size=256, moe_intermediate_size=128, head_dim=64, num
 
 @pytest.fixture(scope="module")
 def fp8_source(tmp_path_factory) -> Path:
-    return write(tmp_path_factory.mktemp("source"), **WHOLE_BLOCKS)
+    return write_experts(tmp_path_factory.mktemp("source"), **WHOLE_BLOCKS)
 
 
 @pytest.mark.parametrize("form", ["qwen-block", "compressed-channel", "fp8-tensor-static", "compressed-weights-alone"])
