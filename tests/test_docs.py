@@ -69,6 +69,12 @@ def test_links_lead_to_files_and_headings(page):
             assert heading in [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles], target
 
 
+def test_files_and_pictures_that_results_show_exist():
+    for page in (ROOT / "benchmarks").rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            assert "://" in target or (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_commands_and_their_options_exist(page):
     assert not [(line, bad) for line in commands_of(page.read_text(encoding="utf-8")) if (bad := unknown_option(line))]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from specbench.harness.metrics.speedup import NO_INTERVAL
 from specbench.harness.stats.slos import Slos, describe_slos
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.inputs_record import WorkloadRecord
+from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import compact, machine_notes
 from specbench.reports.run.accuracy_columns import accuracy_conventions
 from specbench.reports.run.graph_columns import graph_conventions
@@ -42,9 +44,8 @@ def conventions(view: RunView) -> list[str]:
     repeats = " or ".join(map(str, num_repeats)) or "no"
     noun = "repeat" if repeats == "1" else "repeats"
     lines = [f"TPS, TPOT and TTFT: medians over {repeats} {noun}; spread: (max - min) / 2 of TPS."]
-    baselines = [arm.speedup.baseline for arm in view.arms if arm.speedup]
-    if baselines and not view.record.is_imported:
-        lines.append(f"(x): TPS against {baselines[0]!r} of this run, on the same prompts.")
+    if any(arm.speedup for arm in view.arms) and not view.record.is_imported:
+        lines.append(f"(x): TPS against {_baseline_of(view.arms)} of this run, on the same prompts.")
     intervals = [arm.acceptance.acceptance_length_interval for arm in view.arms if arm.acceptance]
     methods = [interval.method for interval in intervals if interval]
     if methods:
@@ -102,9 +103,15 @@ def _other_outputs(view: RunView) -> list[str]:
         )
     else:
         reason = "a forward of several rows rounds differently than one of a single row, which decides near-ties"
-    baseline = arms[0].speedup.baseline if arms[0].speedup else ""
     tell = "" if forced else f"; ties or errors: specbench certify --run {shlex.quote(str(view.path))}"
-    return [f"same output: share of requests whose tokens equal those of {baseline!r}; below 100%: {reason}{tell}"]
+    baseline = _baseline_of(arms)
+    return [f"same output: share of requests whose tokens equal those of {baseline}; below 100%: {reason}{tell}"]
+
+
+def _baseline_of(arms: Sequence[ArmSummary]) -> str:
+    """In a run of several engines there may be one for each."""
+    names = dict.fromkeys(repr(arm.speedup.baseline) for arm in arms if arm.speedup)
+    return " or ".join(names) + (", whichever is of the arm's own engine" if len(names) > 1 else "")
 
 
 def _is_sampled(view: RunView) -> bool:

@@ -13,6 +13,7 @@ from specbench.harness.store.arm_record import NOT_PLAUSIBLE
 from specbench.harness.store.results import Speedup
 from specbench.reports.run.answer import answer
 from specbench.reports.run.brief import about, bars, brief_table
+from specbench.reports.run.notes import conventions
 from specbench.reports.run.view import RunView, view_run
 from specbench.reports.terminal import print_result
 
@@ -34,6 +35,16 @@ def with_ratios(view: RunView, **ratios: tuple[float, float | None, float | None
             speedup = replace(speedup, same_output_rate=0.75, num_pairs=8)
         arms.append(replace(arm, speedup=speedup, num_repeats=3, marks=()))
     return replace(view, arms=tuple(arms))
+
+
+def test_the_notes_name_every_baseline_of_a_run_with_several(view):
+    both = with_ratios(view, eagle=(1.5, 1.4, 1.6), naive=(1.2, 1.1, 1.3))
+    no_spec, eagle, naive = both.arms
+    assert "TPS against 'no-spec' of this run" in "\n".join(conventions(both))
+    other = replace(naive, speedup=replace(naive.speedup, baseline="vLLM, plain"))
+    notes = "\n".join(conventions(replace(both, arms=(no_spec, eagle, other))))
+    names = "'no-spec' or 'vLLM, plain', whichever is of the arm's own engine"
+    assert f"TPS against {names} of this run" in notes and f"tokens equal those of {names}; below 100%" in notes
 
 
 @pytest.mark.parametrize(

@@ -196,15 +196,15 @@ def rows() -> list[Row]:
 def markdown(found: Sequence[Row]) -> str:
     lines = [_HEADERS, (":---", ":---", *["---"] * (len(_HEADERS) - 2)), *(row.cells() for row in found)]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{_HEAD}\n{table}\n{_NOTES}"
+    return f"{HEAD}\n{table}\n{NOTES}"
 
 
-_HEAD = """# Planted faults and the checks that catch them
+HEAD = """# Planted faults and the checks that catch them
 
 Written by `PYTHONPATH=.ns:tests python tests/harness/quality/fault_table.py` from runs on a CPU; a test compares it
 with a fresh run. x: this check of `specbench certify` fails. The engine without faults passes all of them.
 """
-_NOTES = f"""
+NOTES = f"""
 * The target says four words, an EAGLE-3 head guesses among them, fp32 unless the row says bf16. Padded: three requests
   in rounds of four, launched without a graph here; `tests/harness/quality/test_certify_gpu.py` runs both faults in
   graphs.

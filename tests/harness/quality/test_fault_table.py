@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness.quality.fault_table import CHECKS, FILE, bf16_certificate, rows
+from harness.quality.fault_table import CHECKS, FILE, HEAD, NOTES, bf16_certificate, rows
 
 DRAFTER = {
     "drafter's position off by one",
@@ -19,6 +19,11 @@ def _stored() -> dict[str, tuple[str, ...]]:
     cells = [[cell.strip() for cell in f"{line} ".split("|")] for line in lines]
     padded = [row + [""] * (4 + len(CHECKS) - len(row)) for row in cells]
     return {row[0]: tuple(c.rpartition(": ")[2] for c in row[2:4]) + tuple(row[4:]) for row in padded}
+
+
+def test_the_stored_text_is_the_script_s():
+    text = FILE.read_text(encoding="utf-8")
+    assert text.startswith(HEAD) and text.endswith(NOTES), "run tests/harness/quality/fault_table.py"
 
 
 @pytest.mark.slow

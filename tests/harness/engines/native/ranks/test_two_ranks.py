@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from toy.alive import is_alive
+from toy.byte_tokenizer import write_byte_tokenizer
+from toy.expert_checkpoints import write_experts
+from toy.fp8_checkpoints import FORMS, write_fp8
 from toy.split_runs import CONFIG as SMALL
 from toy.split_runs import LOAD, PROMPTS, Kept, aborted_midway, opened, said_by
 
@@ -50,6 +53,30 @@ def test_same_tokens_same_drafts_accepted_same_steps(one, two, text):
     assert found.requests == expected.requests and len(found.requests) == 3
     assert text != "no-spec" or any(preempted for *_, preempted in found.requests.values())
     assert found.steps == expected.steps
+
+
+def test_an_fp8_mixture_of_experts_from_files(tmp_path):
+    """Each process reads its part of every expert; rounds that read experts are counted alike."""
+    sizes = dict(hidden_size=128, moe_intermediate_size=256, head_dim=64, num_key_value_heads=4, vocab_size=258)
+    source = write_experts(tmp_path / "source", **sizes)
+    folder = write_fp8(source, tmp_path, FORMS["qwen-block"], ("mlp.gate",)) / "fp8"
+    write_byte_tokenizer(folder)
+    texts = ("no-spec", "eagle:k=2,head=random")
+    config = replace(CONFIG, model=str(folder), load_format="auto", arms=tuple(map(parse_arm, texts)), num_pages=None)
+    split = replace(config, tensor_parallel_size=2)
+    whole, two = opened(config), opened(split)
+    for arm in config.arms:
+        expected, found = said_by(whole, config, arm.text), said_by(two, split, arm.text)
+        assert found.requests == expected.requests and found.steps == expected.steps
+    counters = []
+    for (engine, arms), its_config in ((whole, config), (two, split)):
+        sink = Kept()
+        with engine.deploy(arms[config.arms[1].text], its_config, Path(os.devnull)) as deployment:
+            deployment.measure(LOAD, sink)
+        counters.append({name: value for name, value in sink.counters.items() if "experts" in name})
+    assert counters[0] == counters[1] and counters[0]["engine.num_experts"] == 6
+    assert 2 < counters[0]["engine.experts_per_decode_pass"] <= 6
+    two[0].close()
 
 
 @pytest.mark.parametrize("text", ["no-spec", "eagle:k=3,head=random"])
