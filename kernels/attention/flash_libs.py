@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -99,6 +99,12 @@ class VllmFlashAttention3:
     name = "vLLM's FlashAttention-3"
     page_multiple = 1
 
+    # What `run` gives, in this order.
+    _GIVEN = (
+        "q", "k", "v", "out", "cu_seqlens_q", "seqused_k", "max_seqlen_q", "max_seqlen_k", "page_table",
+        "softmax_scale", "is_causal", "num_splits",
+    )  # fmt: skip
+
     def __init__(self) -> None:
         _require_capability(9)
         path = vllm_library()
@@ -106,38 +112,33 @@ class VllmFlashAttention3:
             torch.ops.load_library(str(path))
         except OSError as error:  # another torch's library, for one
             raise UnusableSource(f"{path} does not load: {error}") from error
-        self._fwd = torch.ops._vllm_fa3_C.fwd
-        self._rest = self._unused_arguments(path)
+        self._fwd = torch.ops._vllm_fa3_C.fwd.default
+        arguments = {argument.name: argument for argument in self._fwd._schema.arguments}
+        if missing := set(self._GIVEN) - arguments.keys():
+            raise UnusableSource(f"{path}: its fwd has no argument {', '.join(sorted(missing))}")
+        self._arguments: list[Any] = [self._neutral(argument) for argument in arguments.values()]
+        self._places = [list(arguments).index(name) for name in self._GIVEN]
 
-    def _unused_arguments(self, path: Path) -> dict[str, float | None]:
-        """Values of the arguments that `run` leaves alone, by the operator's own names."""
+    def _neutral(self, argument: torch.Argument) -> float | None:
+        """The value that an argument has if `run` leaves it alone."""
         neutral = dict(window_size_left=-1, window_size_right=-1, softcap=0.0, is_rotary_interleaved=True, sm_margin=0)
         neutral |= dict(cp_world_size=1, cp_rank=0)
-        names = {a.name: a.type.kind() for a in self._fwd.default._schema.arguments}
-        missing = {"seqused_k", "page_table", "num_splits", "softmax_scale", "is_causal", "out"} - names.keys()
-        if missing:
-            raise UnusableSource(f"{path}: its fwd has no argument {', '.join(sorted(missing))}")
-        return {name: neutral.get(name) for name, kind in names.items() if kind == "OptionalType" or name in neutral}
+        if argument.name in neutral or argument.name in self._GIVEN or argument.type.kind() == "OptionalType":
+            return neutral.get(argument.name)
+        if not argument.has_default_value():
+            raise UnusableSource(f"its fwd needs an argument {argument.name}, which is not known")
+        return argument.default_value
 
     def run(self, call: FlashCall) -> None:
         meta = call.meta
-        self._fwd(
-            **self._rest
-            | dict(
-                q=call.q_THD,
-                k=call.k_cache,
-                v=call.v_cache,
-                out=call.out_THD,
-                cu_seqlens_q=meta.cu_q_B1,
-                seqused_k=meta.kv_len_B,
-                max_seqlen_q=meta.max_q,
-                max_seqlen_k=meta.max_kv,
-                page_table=meta.block_table_BP,
-                softmax_scale=call.scale,
-                is_causal=True,
-                num_splits=call.num_splits,
-            )
-        )
+        given = (
+            call.q_THD, call.k_cache, call.v_cache, call.out_THD, meta.cu_q_B1, meta.kv_len_B, meta.max_q, meta.max_kv,
+            meta.block_table_BP, call.scale, True, call.num_splits,
+        )  # fmt: skip
+        arguments = self._arguments.copy()
+        for place, value in zip(self._places, given, strict=True):
+            arguments[place] = value
+        self._fwd(*arguments)  # by place: the dispatcher takes 10 us to match 37 names
 
 
 class FlashAttention2:

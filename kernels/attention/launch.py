@@ -7,6 +7,7 @@ The constants per case are a fixed table: no autotuning, which would compile and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -101,6 +102,7 @@ def choose_launch(shape: LaunchShape) -> Launch:
     return Launch(block_m=block_m, block_n=block_n, num_splits=num_splits, num_warps=num_warps, num_stages=num_stages)
 
 
+@lru_cache(maxsize=4096)  # a step asks once for each layer
 def choose_num_splits(*, num_programs: int, num_slots: int, max_blocks: int) -> int:
     """Splits of the keys that finish soonest: waves of programs times blocks of each, plus the merge.
 

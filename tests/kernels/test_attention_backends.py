@@ -159,6 +159,25 @@ def test_vllms_operator_is_called_by_its_argument_names(monkeypatch, tmp_path):
     step.check(step.run(backend))
 
 
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (FA3_SCHEMA.replace("Tensor? page_table, ", ""), "has no argument page_table"),
+        (FA3_SCHEMA.replace("int sm_margin", "int new_number"), "needs an argument new_number, which is not known"),
+    ],
+)
+def test_another_declaration_of_vllms_operator_is_refused(schema, said, monkeypatch, tmp_path):
+    path = tmp_path / "fa3.so"
+    path.touch()
+    monkeypatch.setenv("FA3_SO", str(path))
+    monkeypatch.setattr(torch.ops, "load_library", lambda name: None)
+    monkeypatch.setattr(flash_libs, "_require_capability", lambda major: None)
+    library = torch.library.Library("_vllm_fa3_C", "DEF")
+    library.define(schema)
+    lookup = flash_libs.find_flash_attention((flash_libs.VllmFlashAttention3,))
+    assert lookup.source is None and said in lookup.refused[0]
+
+
 def varlen(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int, **options: Any
 ) -> Tensor:
