@@ -53,7 +53,7 @@ class WarmUp:
     def describe(self) -> str:
         """For the run record: `stable after 3.1 s (412 rounds)`."""
         state = "stable" if self.is_stable else "not stable"
-        return f"{state} after {self.elapsed_s:.1f} s ({self.num_rounds} rounds)"
+        return f"{state} after {self.elapsed_s:.1f} s ({self.num_rounds} round{'s' * (self.num_rounds != 1)})"
 
     def _close_window(self) -> None:
         now_s = median(self._window)

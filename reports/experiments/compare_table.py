@@ -28,7 +28,7 @@ def compare_table(compared: ComparedRuns) -> Table:
     rows = [cells for row in compared.rows if not row.is_baseline for cells in _rows(row)]
     notes = [
         f"Change: geometric mean over pairs of this / baseline, with a paired t interval; ~: equivalent (inside "
-        f"+-{100 * compared.min_effect:.3g}%), ?: inconclusive, MDE: minimum detectable "
+        f"±{100 * compared.min_effect:.3g}%), ?: inconclusive, MDE: minimum detectable "
         "effect with this many pairs, at 80% power.",
         "exploratory: fewer than 6 pairs, a metric that is not gated, or times of two runs without the machine's noise "
         "floor: no verdict. Holm over the metrics of one arm, not over arms: each has its own 5%.",

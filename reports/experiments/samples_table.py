@@ -52,7 +52,7 @@ def _notes(found: PairedSamples) -> Iterator[str]:
     )
     yield (
         f"a verdict of change: p (Holm, over the rows) at most {found.alpha:g} and a difference of {found.margin:g} or "
-        f"more; equivalent: the interval lies within +-{found.margin:g}; inconclusive is not 'unchanged'."
+        f"more; equivalent: the interval lies within ±{found.margin:g}; inconclusive is not 'unchanged'."
     )
 
 

@@ -209,7 +209,7 @@ def _reading(record: Judgement) -> list[str]:
         "A, B: geometric means over n pairs; change: paired t on their log ratios. MDE: minimum "
         f"detectable effect with this many pairs and this spread, at 80% power and {record.alpha:.0%} error.",
         f"improved, regressed: p (Holm, over the metrics with a verdict) at most {record.alpha:g} and a change of "
-        f"{effect:.2%} or more; equivalent (~): the interval lies within +-{effect:.2%}; inconclusive (?) is not "
+        f"{effect:.2%} or more; equivalent (~): the interval lies within ±{effect:.2%}; inconclusive (?) is not "
         "'unchanged'; mixed: one metric improved and another regressed, TPOT decides.",
         "step time: median decode round, gaps included. tokens per step: for each prompt, over all its blocks.",
     ]

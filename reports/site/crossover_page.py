@@ -44,7 +44,7 @@ def crossover_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
     needs = "No run here has an arm no-spec, another arm and a concurrency (--max-concurrency)."
     return Page(
         path=PATH,
-        title="Crossover",
+        title="Break-even concurrency",
         lead="Speculation trades spare compute for time; once many requests use it up, nothing is left to trade.",
         sections=or_nothing(one_open(sections), "Nothing to draw", needs),
         warnings=problems,
