@@ -91,7 +91,7 @@ SUMMED_ANEW = (
     r"/points/\d+/ideal/|/show/stdout/(arms|blocks)/\d+/(spreads/)?"
     r"(e2e_per_token_ms|(phases|accounting\.parts)_ms|accounting[./](parts_ms|residual|predicted_tpot_ms)|speedup/tpot_ratio)"
 )
-"""Regular expression of figures that are sums in another order now (since cbc7357 on arrays): last digits may differ."""
+"""Regular expression of figures that are summed in another order (since cbc7357 on arrays): last digits may differ."""
 
 # How both sides are asked.
 _SHOWN = (("show", "show {run} --format json"), ("report", "show {run} --format md"))
