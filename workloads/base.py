@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 GENERATED = ("random", "sharegpt-lengths")  # workloads that are generated here, without a file
-FROM_A_PATH = ("jsonl", "hf", "mt-bench-second-turn", "spec-bench", "speed-bench")  # they read what the user names
+FROM_A_FILE = ("jsonl", "spec-bench", "speed-bench")  # they read the file that the user names
+FROM_A_PATH = (*FROM_A_FILE, "hf", "mt-bench-second-turn")  # these read files, folders, runs, or names on the hub
 
 
 class Tokenizer(Protocol):

@@ -50,8 +50,9 @@ def doubts(
     all repeats. `seen`: observations of the machine around its blocks."""
     if speedup is not None and acceptance is not None and _is_one_at_a_time(requests):
         yield from _impossible(speedup, acceptance.tokens_per_forward, requests, steps)
-    if disturbed := [record.disturbances for record in seen if record.disturbances]:
-        yield f"{DISTURBED}: {'; '.join(disturbed[0])} ({len(disturbed)} of {len(seen)} blocks)"
+    if disturbed := [record for record in seen if record.disturbances]:
+        worst = max(disturbed, key=lambda record: record.load or 0.0)
+        yield f"{DISTURBED}: {'; '.join(worst.disturbances)} ({len(disturbed)} of {len(seen)} blocks)"
     if arm.warmup is not None and arm.warmup.startswith("not stable"):
         yield f"warm-up {arm.warmup}"
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from specbench.harness.engines.base import Model
 from specbench.harness.registry import WORKLOADS, lookup
@@ -13,7 +14,7 @@ from specbench.harness.run.progress import Progress
 from specbench.harness.spec.conditions import Conditions
 from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.assets.table import asset_of_workload
-from specbench.workloads.base import GENERATED, Workload, WorkloadRequest
+from specbench.workloads.base import FROM_A_FILE, FROM_A_PATH, GENERATED, Workload, WorkloadRequest
 from specbench.workloads.mixture import interleave, requests_of
 
 _loader = partial(lookup, WORKLOADS, kind="dataset-name")
@@ -21,7 +22,7 @@ _loader = partial(lookup, WORKLOADS, kind="dataset-name")
 
 def check_data_sets(conditions: Conditions) -> None:
     """Checks what needs no model. ValueError for an unknown data set, for one that needs a tokenizer if there is none,
-    and for a path that is not read."""
+    for a path that is not read, and for one that is missing."""
     request = conditions.workload
     for name in request.names:
         if _needs_tokenizer(_loader(name)) and conditions.load_format == "dummy":
@@ -33,6 +34,10 @@ def check_data_sets(conditions: Conditions) -> None:
             raise ValueError(
                 f"dataset_path is {request.path!r}; the data set {name} does not read a file: drop one of the two"
             )
+        if name in FROM_A_PATH and not request.path:
+            raise ValueError(f"dataset_name is {name!r}; it reads what --dataset-path names: give both")
+        if name in FROM_A_FILE and not Path(request.path or "").expanduser().is_file():
+            raise ValueError(f"dataset_path {request.path} does not exist or is not a file")
 
 
 def load_workload(request: WorkloadRequest, model: Model, progress: Progress) -> Workload:

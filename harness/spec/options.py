@@ -167,7 +167,7 @@ class RunOptions(OutputOptions, Conditions):
         """A recipe or a base sets the options that are not in `named`. ValueError for both at once."""
         recipe, base = named.get("recipe"), named.get("base")
         if recipe is not None and base is not None:
-            raise ValueError("base: --recipe and --base exclude each other")
+            raise ValueError("base: --recipe and --base are mutually exclusive")
         file: Recipe | Base | None = None
         if recipe is not None or base is not None:
             schema = {name: spec for name, spec in cls.schema().items() if spec.group not in _NOT_IN_FILES}

@@ -30,7 +30,7 @@ class RunPlan:
 
 
 def plan_run(options: RunOptions, check: CheckArm) -> RunPlan:
-    """Raises ValueError for options that exclude each other, and for arms that cannot be parsed."""
+    """Raises ValueError for options that are mutually exclusive, and for arms that cannot be parsed."""
     if options.ablate and options.base is None:
         raise ValueError("ablate: needs --base, the arm whose switches are changed")
     recipe, ablation = None, None

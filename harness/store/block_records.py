@@ -61,10 +61,14 @@ class BlockRecord:
     def disturbances(self) -> tuple[str, ...]:
         """The reasons, and a load above the number of cores at one end of the block. That alone does not reject a
         block, because the average lags by a minute."""
-        loads = [load for load in self.load_average or () if load is not None]
-        if any(reason.startswith("load ") for reason in self.reasons) or not loads:
+        if any(reason.startswith("load ") for reason in self.reasons) or self.load is None:
             return self.reasons
-        return (*overload(max(loads), self.machine.cores), *self.reasons)
+        return (*overload(self.load, self.machine.cores), *self.reasons)
+
+    @property
+    def load(self) -> float | None:
+        """The higher load average of the two."""
+        return max((load for load in self.load_average or () if load is not None), default=None)
 
 
 def overload(load: float, cores: int | None) -> tuple[str, ...]:

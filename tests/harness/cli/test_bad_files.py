@@ -108,6 +108,18 @@ def test_paths_that_are_no_model(cli, chat, runs, tmp_path):
         assert_refused(cli(*chat, "--model", model), runs, words)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--dataset-name jsonl --dataset-path nowhere.jsonl", "dataset_path nowhere.jsonl does not exist"),
+        ("--dataset-name jsonl", "dataset_name is 'jsonl'; it reads what --dataset-path names: give both"),
+    ],
+)
+def test_a_missing_file_is_told_before_a_model_is_looked_for(cli, given, said):
+    done = cli("run", "-s", "no-spec", "--model", "no-such-model", *given.split())
+    assert done.exit_code == 2 and said in done.stderr and "no-such-model" not in done.stderr
+
+
 LINES = {
     "malformed": ('{"prompt": "a", "max_tokens": 4}\n{"prompt": \n', ":2: not valid JSON"),
     "too long": (

@@ -143,7 +143,7 @@ def test_a_resumed_or_shown_run_has_its_table_too(toy_recipe, cli, only_run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--recipe vllm-pr-20078 --base best", "base: --recipe and --base exclude each other"),
+        ("--recipe vllm-pr-20078 --base best", "base: --recipe and --base are mutually exclusive"),
         ("--ablate sync=none", "ablate: needs --base"),
         ("--base best -s no-spec", "strategy: --base brings its own arm"),
         ("--recipe seed-1", "recipe: 'seed-1' is not known"),

@@ -89,7 +89,7 @@ def test_keywords_that_are_no_options_are_named(named, message):
         ("--dtype float16", "dtype: 'float16' is not known; allowed: auto, bfloat16, float32"),
         ("--seed -1", "seed: -1 is not allowed; must be >= 0"),
         ("eagle", "No such option: eagle"),
-        ("--recipe best.toml --base best", "--recipe and --base exclude each other"),
+        ("--recipe best.toml --base best", "--recipe and --base are mutually exclusive"),
     ],
 )
 def test_words_that_are_no_options_are_named(words, message):
