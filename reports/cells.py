@@ -57,6 +57,18 @@ def milliseconds(value: float | None) -> str:
     return number(value) if value is None or abs(value) >= 1000 else f"{value:#.4g}"
 
 
+def factor(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """`1.54x`; `1.54x [1.41, 1.66]` if both ends of its interval are known."""
+    if value is None:
+        return NOTHING
+    return f"{value:.2f}x" + (f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else "")
+
+
+def outputs_equal(num_same: int, num_pairs: int) -> str:
+    """`8 of 8 outputs equal`, or that no pair was compared."""
+    return f"{num_same} of {num_pairs} outputs equal" if num_pairs else "outputs were not compared"
+
+
 def median(name: str) -> Callable[[ArmSummary], str]:
     """The cell of a block figure: its median over repeats."""
     return lambda arm: number(arm.median(name))

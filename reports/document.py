@@ -74,8 +74,10 @@ def column_width(table: Table, i: int) -> int:
     return GAP + max(len(str(row[i])) for row in (table.headers, *table.rows))
 
 
-def fitting(table: Table, width: int) -> Table:
-    """As many of the first columns as fit into `width` characters."""
+def fitting(table: Table, width: int | None) -> Table:
+    """As many of the first columns as fit into `width` characters; all of them without a limit."""
+    if width is None:
+        return table
     ends = accumulate([name_width(table, width), *(column_width(table, i) for i in range(1, len(table.headers)))])
     num = max(2, sum(end - GAP <= width for end in ends))
     return replace(table, headers=table.headers[:num], rows=tuple(row[:num] for row in table.rows))

@@ -27,13 +27,13 @@ def folded(text: str, width: int, indent: str = "") -> list[str]:
     return [*lines, line]
 
 
-def folded_command(command: str, width: int, indent: str = "    ") -> list[str]:
+def folded_command(command: str, width: int) -> list[str]:
     """Lines that a shell reads as one command."""
     lines, line = [], ""
     for word in (shlex.quote(word) for word in shlex.split(command)):
         if line.strip() and len(line) + 1 + len(word) + len(_MORE) > width:
             lines.append(line + _MORE)
-            line = indent
+            line = "    "
         line += " " * bool(line.strip()) + word
     return [*lines, line]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.harness.store.ab_judgement import Judgement
-from specbench.reports.cells import NOT_JUDGED, size_text
+from specbench.reports.cells import NOT_JUDGED, outputs_equal, size_text
 from specbench.reports.document import Table, fitting, table_of
 from specbench.reports.experiments.sides import apart
 from specbench.reports.experiments.verdict_table import (
@@ -30,9 +30,7 @@ def ab_answer(record: Judgement) -> str:
     tpot = next((c for c in record.metrics if c.metric.name == TPOT_MS.name and c.change is not None), None)
     change = "no TPOT was measured" if tpot is None else f"TPOT {change_of(tpot)}"
     same = record.same_output
-    outputs = f"{same.num_same} of {same.num_pairs} outputs equal" if same.num_pairs else "outputs were not compared"
-    if is_not_judged(record):
-        outputs = NOT_JUDGED
+    outputs = NOT_JUDGED if is_not_judged(record) else outputs_equal(same.num_same, same.num_pairs)
     return f"{verdict_title(record)}. {claim}: {change}; {outputs}."
 
 
@@ -71,5 +69,4 @@ def ab_brief_table(record: Judgement, width: int | None = None) -> Table:
     needed = [f"{name} {needs}" for name, needs in verdicts.items() if needs.startswith("needs")]
     needed = [need for need in needed if need.startswith(TPOT_MS.name)] or needed  # what decides
     notes = (["; ".join(needed)] if needed else []) + cautions(record) + how_measured(record)
-    whole = table_of("", columns, record.metrics, notes)
-    return whole if width is None else fitting(whole, width)
+    return fitting(table_of("", columns, record.metrics, notes), width)

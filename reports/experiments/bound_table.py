@@ -10,7 +10,7 @@ import pandas as pd
 
 from specbench.harness.judge.bound import Bound, BoundRow
 from specbench.harness.store.files import write_json, write_text
-from specbench.reports.cells import NOTHING, change_text, marked_name, milliseconds, number, share
+from specbench.reports.cells import NOTHING, change_text, factor, marked_name, milliseconds, number, share
 from specbench.reports.charts.chart import Axis, Chart, Style
 from specbench.reports.document import Table, table_of
 from specbench.reports.markdown import escape_markdown, markdown_pictures, markdown_result
@@ -131,8 +131,7 @@ def _ends(row: BoundRow) -> tuple[float | None, float | None]:
 
 
 def _ratio(row: BoundRow) -> str:
-    low, high = _ends(row)
-    return f"{row.ratio:.2f}x" + (f" [{low:.2f}, {high:.2f}]" if low is not None else "")
+    return factor(row.ratio, *_ends(row))
 
 
 def _closed(row: BoundRow, best: BoundRow, perfect: BoundRow) -> str:

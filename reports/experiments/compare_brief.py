@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from specbench.harness.judge.comparison import ComparedRuns, Row
 from specbench.harness.metrics.figures import SAME_OUTPUT, STEP_MS, TOKENS_PER_STEP, TPOT_MS, TPS, TTFT_MS, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED, Comparison
-from specbench.reports.cells import NOTHING, change_text, marked_name
+from specbench.reports.cells import NOTHING, change_text, marked_name, outputs_equal
 from specbench.reports.document import Table, fitting, table_of
 
 from .compare_table import change_cell, counterpart_of, differences, word_of
@@ -24,7 +24,7 @@ def compare_answer(compared: ComparedRuns) -> str:
         return f"{unlike}No arm has a counterpart."
     if len(rows) == 1:
         (row,) = rows
-        same = "" if row.same_output is None else f"; {row.same_output[0]} of {row.same_output[1]} outputs equal"
+        same = "" if row.same_output is None else f"; {outputs_equal(*row.same_output)}"
         return f"{unlike}{row.arm}: TPOT {change_cell(_tpot(row))}, {_verdict(row)}{same}."
     by_verdict: dict[str, list[Row]] = {}
     for row in rows:
@@ -48,8 +48,7 @@ def compare_brief(compared: ComparedRuns, width: int | None = None) -> Table:
     columns |= {figure.name: _change_of(figure) for figure in (TOKENS_PER_STEP, STEP_MS, TPS, TTFT_MS)}
     against = list(dict.fromkeys(counterpart_of(row) for row in rows if row.baseline))
     title = f"{runs[0] if len(runs) == 1 else 'Stored runs'} against {' and '.join(against) or 'nothing'}"
-    whole = table_of(title, columns, rows, [*differences(compared), _SIGNS])
-    return whole if width is None else fitting(whole, width)
+    return fitting(table_of(title, columns, rows, [*differences(compared), _SIGNS]), width)
 
 
 def _in_arms(word: str, rows: Sequence[Row]) -> str:

@@ -21,7 +21,7 @@ def crossover_brief(record: Crossover, names: Mapping[str, str], width: int | No
     """A row per strategy. If the intervals do not fit into `width` characters, factors are shown without them; then the
     last loads are left out."""
     whole = _table(record, names, ratio_text, "[95% interval over blocks and prompts].")
-    if width is None or fitting(whole, width).headers == whole.headers:
+    if fitting(whole, width).headers == whole.headers:
         return whole
     short = _table(record, names, _short_ratio, f"{_OPEN}: the 95% interval holds 1; intervals: --format wide.")
     table = fitting(short, width)

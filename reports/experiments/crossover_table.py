@@ -10,7 +10,7 @@ from specbench.harness.spec.table_records import SweepArm
 from specbench.harness.stats.crossover import BreakEven, Ratio, Side
 from specbench.harness.store.crossover_file import BestArm, Crossover, CrossoverArm, LoadCell
 from specbench.harness.store.roofline_record import IdealArm
-from specbench.reports.cells import NOTHING, TOO_WIDE, is_no_figure, marked_name, milliseconds, number
+from specbench.reports.cells import NOTHING, TOO_WIDE, factor, is_no_figure, marked_name, milliseconds, number
 from specbench.reports.document import Table
 from specbench.reports.experiments.interactivity import interactivity_table
 from specbench.reports.run.comparison import goodput_cell
@@ -87,8 +87,7 @@ def ratio_text(ratio: Ratio | None) -> str:
         return NOTHING
     if is_no_figure(ratio.low, ratio.high):
         return TOO_WIDE
-    ends = "" if ratio.low is None else f" [{ratio.low:.2f}, {ratio.high:.2f}]"
-    return f"{ratio.ratio:.2f}x{ends}"
+    return factor(ratio.ratio, ratio.low, ratio.high)
 
 
 def plan_table(

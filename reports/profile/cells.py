@@ -79,10 +79,6 @@ def points(value: float | None) -> str:
     return NOTHING if value is None else f"{value * 100:+.1f} pt" if round(value, 6) else "0 pt"
 
 
-def ratio(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}x"
-
-
 def phase_name(phase: str, draft_step: int | None) -> str:
     """`verify`, `draft step 2`."""
     return phase if draft_step is None else f"{phase} step {draft_step}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from specbench.harness.profiling.record import LATE, Profile
-from specbench.reports.cells import NOTHING
+from specbench.reports.cells import NOTHING, factor
 from specbench.reports.document import Command, Document, Section, Table
-from specbench.reports.profile.cells import TimeUnit, count, kernel_name, phase_name, points, ratio, share, unit_of
+from specbench.reports.profile.cells import TimeUnit, count, kernel_name, phase_name, points, share, unit_of
 from specbench.reports.profile.diff import LATE_WAIT, Delta, PhaseDelta, ProfileDiff, diff_profiles
 from specbench.reports.profile.report import commands, without_phases
 from specbench.reports.profile.round_intervals import NOTE
@@ -19,7 +19,7 @@ MAX_KERNELS = 15
 _WRITTEN: dict[str, Callable[[float | None], str]] = {
     "count": count,
     "share": share,
-    "ratio": ratio,
+    "ratio": factor,
 }
 
 

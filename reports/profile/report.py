@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from specbench.harness.profiling.record import IdleFigures, Profile
-from specbench.reports.cells import NOTHING, compact
+from specbench.reports.cells import NOTHING, compact, factor
 from specbench.reports.document import Command, Document, Fact, Section, Table, with_rows
-from specbench.reports.profile.cells import count, duration, num_bytes_text, ratio, share, unit_of
+from specbench.reports.profile.cells import count, duration, num_bytes_text, share, unit_of
 from specbench.reports.profile.labels import arm_titles
 from specbench.reports.profile.sentences import (
     SHARES_NOT_SPEED,
@@ -136,7 +136,7 @@ def facts(profile: Profile) -> tuple[Fact, ...]:
     round_unit, idle_unit = unit_of([profile.round_ns]), unit_of([idle.verify_to_draft_idle_ns])
     slow_down = Fact(
         name="profiler's slow-down",
-        value=ratio(profile.slow_down.ratio if profile.slow_down else None),
+        value=factor(profile.slow_down.ratio if profile.slow_down else None),
         note="" if profile.slow_down else "no unprofiled twin",
     )
     if profile.is_host_only:

@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 
 from specbench.harness.profiling.record import LATE, KernelFigures, PhaseFigures, Profile
-from specbench.reports.cells import NOTHING
+from specbench.reports.cells import NOTHING, factor
 from specbench.reports.document import Table, table_of
 from specbench.reports.profile.cells import (
     cause_name,
     count,
     kernel_name,
     phase_name,
-    ratio,
     share,
     steps_name,
     times,
@@ -184,7 +183,7 @@ def overview_table(profiles: Sequence[tuple[str, Profile]], shared: Sequence[str
         "syncs": lambda named: count(named[1].syncs_per_round),
         **times("verify to draft idle {}", lambda named: named[1].idle.verify_to_draft_idle_ns, profiles),
         "GPU busy": lambda named: share(named[1].gpu_busy_share),
-        "slow-down": lambda named: ratio(named[1].slow_down.ratio if named[1].slow_down else None),
+        "slow-down": lambda named: factor(named[1].slow_down.ratio if named[1].slow_down else None),
     }
     notes = ["Counts are per round; from a graph: share of the kernels; slow-down: profiled round / unprofiled round."]
     notes += [f"All arms with options have {', '.join(shared)}."] * bool(shared)

@@ -228,7 +228,7 @@ def _tick(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
-def _ticks(span_ns: float, at_most: int = 8) -> list[float]:
-    """Round times, at most `at_most` + 1 of them, from 0."""
-    step = next(m * 10**e for e in count() for m in _TICK_STEPS if span_ns / (m * 10**e) <= at_most)
+def _ticks(span_ns: float) -> list[float]:
+    """Round times, at most nine of them, from 0."""
+    step = next(m * 10**e for e in count() for m in _TICK_STEPS if span_ns / (m * 10**e) <= 8)
     return [i * step for i in range(int(span_ns / step) + 1)]

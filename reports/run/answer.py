@@ -6,7 +6,7 @@ from specbench.harness.metrics.doubts import CHANGED, IMPOSSIBLE
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE, driven_otherwise
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import FORCED, NOT_JUDGED, NOTHING, median_ms, number, row_name
+from specbench.reports.cells import FORCED, NOT_JUDGED, NOTHING, factor, median_ms, number, outputs_equal, row_name
 from specbench.reports.run.view import RunView
 
 
@@ -36,10 +36,8 @@ def answer(view: RunView) -> str:
     sentence += f"; {', '.join(close)} may be as fast" if close else ""
     untrue = [word for word in (NOT_PLAUSIBLE, CHANGED) if any(mark.startswith(word) for mark in best.marks)]
     is_forced = any(mark.startswith(FORCED) for mark in best.marks)
-    same = best.speedup.same_output_rate
-    outputs = "outputs were not compared" if same is None else f"{_of(best)} outputs equal"
-    if is_forced and same != 1:
-        outputs = NOT_JUDGED
+    is_judged = not is_forced or best.speedup.same_output_rate == 1
+    outputs = outputs_equal(*equal_outputs(best)) if is_judged else NOT_JUDGED
     return f"{'; '.join([sentence, outputs, *untrue])}."
 
 
@@ -51,23 +49,15 @@ def fastest(view: RunView) -> ArmSummary | None:
 def ratio_text(arm: ArmSummary) -> str:
     """`1.54x [1.41, 1.66]`, against the baseline of the run in TPOT; the baseline itself is 1.00x."""
     speedup = arm.speedup
-    if speedup is None or speedup.tpot_ratio is None:
-        return NOTHING
-    if speedup.tpot_ratio_low is None or speedup.tpot_ratio_high is None:
-        return f"{speedup.tpot_ratio:.2f}x"
-    return f"{speedup.tpot_ratio:.2f}x [{speedup.tpot_ratio_low:.2f}, {speedup.tpot_ratio_high:.2f}]"
+    return NOTHING if speedup is None else factor(speedup.tpot_ratio, speedup.tpot_ratio_low, speedup.tpot_ratio_high)
 
 
-def equal_outputs(arm: ArmSummary) -> str:
-    """`8/8`: how many outputs equal the baseline's, of all pairs."""
-    return _of(arm).replace(" of ", "/")
-
-
-def _of(arm: ArmSummary) -> str:
+def equal_outputs(arm: ArmSummary) -> tuple[int, int]:
+    """How many outputs equal the baseline's, of how many pairs; of none if they were not compared."""
     speedup = arm.speedup
     if speedup is None or speedup.same_output_rate is None:
-        return NOTHING
-    return f"{round(speedup.same_output_rate * speedup.num_pairs)} of {speedup.num_pairs}"
+        return 0, 0
+    return round(speedup.same_output_rate * speedup.num_pairs), speedup.num_pairs
 
 
 def _compared(view: RunView) -> list[ArmSummary]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from specbench.harness.metrics.figures import ACCEPTANCE_LENGTH, SAME_OUTPUT, STEP_MS, SYNCS_PER_ROUND, TPOT_MS, TPS
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import ArmSummary, Speedup
-from specbench.reports.cells import NOTHING, acceptance_length, milliseconds, number, share, tps_spread
+from specbench.reports.cells import NOTHING, acceptance_length, median, median_ms, share, tps_spread
 from specbench.reports.run.ratios import against, change, ratio, speedup_text, tpot_change
 from specbench.reports.run.view import RunView
 
@@ -46,12 +46,8 @@ def _graph_part(name: str) -> Cell:
     return lambda row: text(getattr(row.entry.graph_parts, name) if row.entry and row.entry.graph_parts else None)
 
 
-def _median(name: str) -> Cell:
-    return lambda row: number(row.arm.median(name) if row.arm else None)
-
-
-def _ms(name: str) -> Cell:
-    return lambda row: milliseconds(row.arm.median(name) if row.arm else None)
+def _of_arm(cell: Callable[[ArmSummary], str]) -> Cell:
+    return lambda row: cell(row.arm) if row.arm else NOTHING
 
 
 def _ratio(name: str) -> Cell:
@@ -60,10 +56,6 @@ def _ratio(name: str) -> Cell:
 
 def text(value: str | float | None) -> str:
     return NOTHING if value is None else str(value)
-
-
-def _acceptance(row: Row) -> str:
-    return acceptance_length(row.arm.acceptance if row.arm else None)
 
 
 def _tpot_change(row: Row) -> str:
@@ -93,19 +85,19 @@ COLUMNS: dict[str, tuple[str, Cell]] = {
     "graph_first": ("first drafter pass", _graph_part("first")),
     "graph_later": ("later passes", _graph_part("later")),
     "graph_mixed": ("mixed steps", _graph_part("mixed")),
-    "tps": (TPS.name, _median(TPS.block)),
+    "tps": (TPS.name, _of_arm(median(TPS.block))),
     "factor": ("speed-up", _ratio(TPS.block)),
-    "requests_per_s": ("requests/s", _median("requests_per_s")),
+    "requests_per_s": ("requests/s", _of_arm(median("requests_per_s"))),
     "factor_requests": ("speed-up", _ratio("requests_per_s")),
-    "spread": ("spread", lambda row: tps_spread(row.arm) if row.arm else NOTHING),
-    "tpot_ms": (TPOT_MS.heading, _ms(TPOT_MS.block)),
+    "spread": ("spread", _of_arm(tps_spread)),
+    "tpot_ms": (TPOT_MS.heading, _of_arm(median_ms(TPOT_MS.block))),
     "tpot_delta": ("TPOT change [95% CI]", _tpot_change),
-    "round_ms": ("round p50 ms", _ms(STEP_MS.block)),
+    "round_ms": ("round p50 ms", _of_arm(median_ms(STEP_MS.block))),
     "round_change": ("round change", _round_change),
-    "gap_ms": ("gap mean ms", _ms("gap_ms.mean")),
-    "syncs": (SYNCS_PER_ROUND.name, _median(SYNCS_PER_ROUND.block)),
-    "rows": ("target rows/round", _median("rows_per_round")),
-    "draft_rows": ("drafter rows/round", _median("draft_rows_per_round")),
-    "acceptance_length": (f"{ACCEPTANCE_LENGTH.name} [95% CI]", _acceptance),
+    "gap_ms": ("gap mean ms", _of_arm(median_ms("gap_ms.mean"))),
+    "syncs": (SYNCS_PER_ROUND.name, _of_arm(median(SYNCS_PER_ROUND.block))),
+    "rows": ("target rows/round", _of_arm(median("rows_per_round"))),
+    "draft_rows": ("drafter rows/round", _of_arm(median("draft_rows_per_round"))),
+    "acceptance_length": (f"{ACCEPTANCE_LENGTH.name} [95% CI]", _of_arm(lambda arm: acceptance_length(arm.acceptance))),
     "same_output": (SAME_OUTPUT.name, _same_output),
 }

@@ -25,8 +25,7 @@ def brief_table(view: RunView, width: int | None = None) -> Table:
     first = {name: _FIRST[name] for name in list(_FIRST)[:2]}
     columns = {**first, **goodput_column(view), **_FIRST, **more_columns(view), **_LAST}
     shown = {name: cell for name, cell in columns.items() if any(cell(arm) != NOTHING for arm in view.arms)}
-    whole = table_of("", shown, view.arms)
-    table = whole if width is None else fitting(whole, width)
+    table = fitting(table_of("", shown, view.arms), width)
     marks = [f"{arm.label}: {'; '.join(arm.marks)}" for arm in view.arms if arm.marks]
     return replace(table, notes=(*marks, *reasons(view), *about(view)))
 
@@ -72,6 +71,12 @@ def _revision(git: GitState) -> str:
     return f"specbench {(git.sha or 'of no commit')[:12]}{' with local changes' if git.dirty else ''}"
 
 
+def _same_output(arm: ArmSummary) -> str:
+    """`8/8`."""
+    num_same, num_pairs = equal_outputs(arm)
+    return f"{num_same}/{num_pairs}" if num_pairs else NOTHING
+
+
 _FIRST: Mapping[str, Callable[[ArmSummary], str]] = {
     "strategy": row_name,
     "speed-up [95% CI]": ratio_text,
@@ -79,7 +84,7 @@ _FIRST: Mapping[str, Callable[[ArmSummary], str]] = {
     figures.TPOT_MS.heading: median_ms(figures.TPOT_MS.block),
     "AL": lambda arm: acceptance_length(arm.acceptance).partition(" ")[0],
     "accepted": lambda arm: bars(arm.acceptance.marginal if arm.acceptance else ()),
-    "same output": equal_outputs,
+    "same output": _same_output,
 }
 _LAST: Mapping[str, Callable[[ArmSummary], str]] = {
     "TPS spread": tps_spread,

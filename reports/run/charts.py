@@ -15,9 +15,9 @@ GAP = "gap"
 _ROOM = 1.3  # times the longest bar: space for the text next to it
 
 
-def run_charts(arms: Sequence[ArmSummary], styles: Styles, n: int = 0) -> tuple[Chart, ...]:
-    """All charts, the `n`-th group of their page; charts without figures have no rows."""
-    return (tps_chart(arms, styles), *acceptance_charts(arms, styles, n), phase_chart(arms, n))
+def run_charts(arms: Sequence[ArmSummary], styles: Styles) -> tuple[Chart, ...]:
+    """All charts; those without figures have no rows."""
+    return (tps_chart(arms, styles), *acceptance_charts(arms, styles), phase_chart(arms))
 
 
 def tps_chart(arms: Sequence[ArmSummary], styles: Styles) -> Chart:

@@ -20,9 +20,9 @@ from specbench.reports.cells import (
 )
 from specbench.reports.document import Table, table_of
 from specbench.reports.run.accuracy_columns import accuracy_columns
+from specbench.reports.run.answer import ratio_text
 from specbench.reports.run.graph_columns import graph_columns
 from specbench.reports.run.notes import conventions, footnotes
-from specbench.reports.run.ratios import tpot_factor
 from specbench.reports.run.roofline_table import roofline_column
 from specbench.reports.run.view import RunView
 
@@ -73,7 +73,7 @@ def _factors(view: RunView) -> dict[str, dict[str, str]]:
     """For imported files: without repeats, only the interval over requests shows how certain a factor is."""
     if not view.record.is_imported:
         return {}
-    return {"TPOT (x) [95% CI]": {arm.label: tpot_factor(arm.speedup) for arm in view.arms}}
+    return {"TPOT (x) [95% CI]": {arm.label: ratio_text(arm) for arm in view.arms}}
 
 
 def _foreign_columns(view: RunView) -> dict[str, dict[str, str]]:

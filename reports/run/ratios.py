@@ -46,16 +46,6 @@ def tpot_ratio(compared: Speedup | None) -> str:
     return f"{compared.tpot_ratio:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
 
 
-def tpot_factor(compared: Speedup | None) -> str:
-    """`1.60x [1.52, 1.68]`: baseline / arm, above 1 the arm is faster."""
-    if compared is None or compared.tpot_ratio is None:
-        return NOTHING
-    text = f"{compared.tpot_ratio:.2f}x"
-    if compared.tpot_ratio_low is None or compared.tpot_ratio_high is None:
-        return text
-    return f"{text} [{compared.tpot_ratio_low:.2f}, {compared.tpot_ratio_high:.2f}]"
-
-
 def speedup_text(measured: Ratio | None, is_baseline: bool) -> str:
     """`1.14x (1.13 to 1.15)`; the baseline is 1.00x."""
     return "1.00x" if is_baseline else _with_extremes(measured, lambda ratio: f"{ratio:.2f}", "x")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from specbench.harness.roofline.of_run import INSTRUMENTED, OTHER
 from specbench.harness.store.crossover_file import Crossover
 from specbench.harness.store.roofline_record import IdealArm, Machine, MeanRound
-from specbench.reports.cells import NOTHING, milliseconds, number, rates
+from specbench.reports.cells import NOTHING, factor, milliseconds, number, rates
 from specbench.reports.document import Table, table_of
 
 _PHASES = {"verify": "verify", "accept": "accept", "draft_first": "draft first", "draft_next": "draft next"}
@@ -94,10 +94,6 @@ def _measured(arm: IdealArm, phase: str) -> str:
     return mark + milliseconds(value)
 
 
-def _speedup(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}x"
-
-
 _COLUMNS: dict[str, Callable[[IdealArm], str]] = {
     "strategy": lambda arm: arm.label,
     "batch": _of_mean(lambda mean: number(mean.batch)),
@@ -110,6 +106,6 @@ _COLUMNS: dict[str, Callable[[IdealArm], str]] = {
     "limit": lambda arm: arm.limit or NOTHING,
     **{f"{name} ms": _phase(phase) for phase, name in _PHASES.items()},
     "other ms": lambda arm: _measured(arm, OTHER),
-    "ideal speed-up": lambda arm: _speedup(arm.ideal_speedup),
-    "measured speed-up": lambda arm: _speedup(arm.measured_speedup),
+    "ideal speed-up": lambda arm: factor(arm.ideal_speedup),
+    "measured speed-up": lambda arm: factor(arm.measured_speedup),
 }

@@ -75,6 +75,7 @@ def _of_arms(run: SiteRun) -> _Said:
         only = (Fact(name="TPOT", value=f"{median_ms('tpot_ms.mean')(arm)} ms"),)
         return answer(run.figures), only, (), _doubts(arm), _conditions(arm)
     factor, _, interval = ratio_text(best).partition(" ")
+    same = equal_outputs(best)
     facts = (
         Fact(
             name=f"speed-up of TPOT against {best.speedup.baseline}",
@@ -84,7 +85,7 @@ def _of_arms(run: SiteRun) -> _Said:
         _acceptance(best, "acceptance length"),
         Fact(
             name="outputs equal",
-            value=equal_outputs(best).replace("/", " of "),
+            value="{} of {}".format(*same) if same[1] else NOTHING,
             note=f"those of {best.speedup.baseline}",
         ),
     )

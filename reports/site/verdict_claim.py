@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
-from specbench.reports.cells import FORCED, TOO_WIDE, change_text, is_no_figure, milliseconds, number, size_text
+from specbench.reports.cells import (
+    FORCED,
+    TOO_WIDE,
+    change_text,
+    is_no_figure,
+    milliseconds,
+    number,
+    outputs_equal,
+    size_text,
+)
 from specbench.reports.document import Fact
 from specbench.reports.experiments.sides import apart
 from specbench.reports.experiments.verdict_table import (
@@ -51,7 +60,7 @@ def claim_facts(run: SiteRun) -> tuple[Fact, ...]:
 def claim_sentence(record: Judgement) -> str:
     """The sides, the change of TPOT with its interval or the reason why there is none, and equal outputs."""
     change, same = claim_words(record) or verdict_words(record), record.same_output
-    equal = f"; {same.num_same} of {same.num_pairs} outputs equal" if same.num_pairs else ""
+    equal = f"; {outputs_equal(same.num_same, same.num_pairs)}" if same.num_pairs else ""
     if is_not_judged(record):
         equal = "; outputs not judged"
     return f"{claim_title(record)}: {change}{equal}."
