@@ -17,8 +17,8 @@ def bound(
         bool, typer.Option("--write", help="Also write bound.json, bound.md and plots/bound.png into the run.")
     ] = False,
 ) -> None:
-    """Compute how much better choices would gain: the best number of drafts for all rounds, for each request and for
-    each round, two drafters together, and perfect drafts; and how far the measured arms are from these.
+    """Compute the speed that ideal choices would reach: the best number of drafts for all rounds, for each request and
+    for each round, two drafters together, and perfect drafts; and how far the measured arms are from these.
 
     Nothing is measured: recorded rounds show what other rounds would have accepted, and measured arms what rounds
     cost. What no recorded round shows is bounded. A sweep gets a table for each load. The more arms of one drafter a

@@ -41,7 +41,7 @@ specbench list      (which strategies and switches are supported here?)
 
 specbench show runs/RUN      (print a stored run again)
 """
-_MEASURE, _JUDGE, _LOOK, _OTHER = "Measure", "Judge", "Look", "Machine, data, heads"
+_MEASURE, _JUDGE, _LOOK, _OTHER = "Measure", "Compare and gate", "Inspect", "Machine, data, heads"
 
 
 _UsageError: Any = typer.BadParameter.__base__  # typer bundles its own click and does not export this class
@@ -82,7 +82,7 @@ def _end(text: str, code: ExitCode) -> NoReturn:
 app = typer.Typer(
     name="specbench",
     cls=_Root,
-    help="Benchmarks speculative-decoding strategies: TPS, TPOT and acceptance length on the same prompts, with proof.",
+    help="Benchmark speculative decoding: TPS, TPOT and acceptance length of strategies on the same prompts, with evidence.",
     epilog=_FIRST,
     no_args_is_help=True,
     add_completion=False,

@@ -18,7 +18,7 @@ FORMATS = ("table", "md", "json", "html")
 
 profile_app = typer.Typer(
     no_args_is_help=True,
-    help="What happens in a round, from an nsys or torch-profiler trace: phases, graphs, synchronisations, idle time.",
+    help="Show what happens in a round, from a trace of nsys or torch: phases, graphs, synchronisations, idle time.",
 )
 _Format = Annotated[str | None, format_option(*FORMATS, default="by the suffix of -o, else table")]
 

@@ -10,7 +10,7 @@ from .output import end
 
 @takes_options
 def sweep(options: SweepOptions) -> None:
-    """Measure strategies times numbers of drafts at several loads, and find the break-even concurrency.
+    """Measure each strategy at several numbers of drafts and loads, and find the break-even concurrency.
 
     Every load is a run with all arms interleaved on the same prompts, so that each speed-up is within one run. The
     results are: the speed-up of TPOT and of TPS over no-spec by load, the concurrency at which it falls below 1 with a

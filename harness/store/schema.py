@@ -82,7 +82,7 @@ REQUEST_COLUMNS = (
     Column(
         "output_text",
         pa.string(),
-        "the text, of engines that do not tell tokens",
+        "the text, of engines that do not report token ids",
         fact=Fact.TOKEN_IDS,
         is_newer=True,
     ),
