@@ -82,7 +82,7 @@ def _end(text: str, code: ExitCode) -> NoReturn:
 app = typer.Typer(
     name="specbench",
     cls=_Root,
-    help="Benchmark speculative decoding: TPS, TPOT and acceptance length of strategies on the same prompts, with evidence.",
+    help="Benchmark speculative decoding: TPS, TPOT and acceptance length of strategies, with the evidence.",
     epilog=_FIRST,
     no_args_is_help=True,
     add_completion=False,
