@@ -101,9 +101,9 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
         raise ValueError(f"{path}: is not UTF-8 text ({error})") from error
 
 
-def numbered_lines(path: Path, limit: int = ANY_SIZE) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Lines with their numbers, from 1, blank ones left out; one line is in memory at a time."""
-    with open_unpacked(path, limit) as file:
+    with open_unpacked(path, ANY_SIZE) as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES + 1):
             number += 1
@@ -133,9 +133,9 @@ def parse_json(text: str) -> Json:
     return value
 
 
-def read_json(path: Path, limit: int = MAX_BYTES) -> Json:
+def read_json(path: Path) -> Json:
     """ValueError naming the file for one that is not JSON."""
-    text = read_text(path, limit)
+    text = read_text(path)
     try:
         return parse_json(text)
     except ValueError as error:

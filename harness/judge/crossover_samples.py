@@ -14,6 +14,7 @@ import pandas as pd
 
 from specbench.harness.metrics.latency import throughput_metrics, tpot_by_request_ms
 from specbench.harness.metrics.metrics import strategy_of
+from specbench.harness.registry import BASELINE
 from specbench.harness.stats.crossover import Array, PairedBlocks
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.roofline_record import IdealArm
@@ -57,9 +58,9 @@ class PointBlocks:
     num_blocks: int
     arms: Mapping[str, ArmBlocks]
 
-    def baseline(self, strategy: str) -> str | None:
-        """The first measured arm of the strategy."""
-        return next((a.label for a in self.point.arms if strategy_of(a) == strategy and a.label in self.arms), None)
+    def baseline(self) -> str | None:
+        """The first measured arm without speculation."""
+        return next((a.label for a in self.point.arms if strategy_of(a) == BASELINE and a.label in self.arms), None)
 
 
 def point_blocks(point: LoadPoint, prompts: Sequence[str]) -> PointBlocks:

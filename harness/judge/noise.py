@@ -90,10 +90,11 @@ def _needed(effect: float, sd: float) -> int | None:
     return None if needed is None else max(MIN_PAIRS, needed)
 
 
-def false_verdicts(ratios: Sequence[float] | np.ndarray, min_effect: float = MIN_EFFECT, num_blocks: int = 10) -> float:
-    """Share of A/A experiments that would report a change: blocks are resampled and their sides swapped at random."""
+def false_verdicts(ratios: Sequence[float] | np.ndarray, min_effect: float = MIN_EFFECT) -> float:
+    """Share of A/A experiments of ten blocks that would report a change: blocks are resampled and their sides swapped
+    at random."""
     draw = np.random.default_rng(_SEED)
-    drawn = draw.choice(np.asarray(ratios, dtype=float), size=(_NUM_RESAMPLES, num_blocks))
+    drawn = draw.choice(np.asarray(ratios, dtype=float), size=(_NUM_RESAMPLES, 10))
     found = paired(drawn * draw.choice((-1.0, 1.0), size=drawn.shape))
     verdicts = decide(found, found.p, "lower", min_effect)
     return float(np.isin(verdicts, (IMPROVED, REGRESSED)).mean())

@@ -30,16 +30,14 @@ def _is_served(requests: pd.DataFrame) -> np.ndarray:
     return ((reasons == "stop") | (reasons == "length")) & (requests["num_output_tokens"].to_numpy() >= 1)
 
 
-def tpot_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
-    """TPOT of each served request with two or more tokens: (t_last - t_first) / (n_out - 1); others are left out.
-
-    `clock` is empty for host-visible times and `_device` for completion on the device.
-    """
+def tpot_by_request_ms(requests: pd.DataFrame) -> pd.Series:
+    """TPOT of each served request with two or more tokens: (t_last - t_first) / (n_out - 1); others are left out."""
     done = served(requests)
-    return pd.Series(_tpot_ms(done, clock), index=done.index[_is_long(done)])
+    return pd.Series(_tpot_ms(done), index=done.index[_is_long(done)])
 
 
 def _tpot_ms(done: pd.DataFrame, clock: str = "") -> np.ndarray:
+    """`clock` is empty for host-visible times and `_device` for completion on the device."""
     long = _is_long(done)
     num_gaps = done["num_output_tokens"].to_numpy()[long] - 1
     first_ns, last_ns = (done[f"t_{end}{clock}_ns"].to_numpy()[long] for end in ("first", "last"))
@@ -50,9 +48,9 @@ def _is_long(done: pd.DataFrame) -> np.ndarray:
     return done["num_output_tokens"].to_numpy() >= 2
 
 
-def ttft_by_request_ms(requests: pd.DataFrame, clock: str = "") -> pd.Series:
-    """First token - submit, of each served request; `clock` as for TPOT."""
-    return _since_submit_ms(served(requests), f"t_first{clock}_ns")
+def ttft_by_request_ms(requests: pd.DataFrame) -> pd.Series:
+    """First token - submit, of each served request."""
+    return _since_submit_ms(served(requests), "t_first_ns")
 
 
 def e2el_by_request_ms(requests: pd.DataFrame) -> pd.Series:

@@ -28,15 +28,13 @@ from .tracers import TorchTracer
 NUM_ROUNDS = 20
 
 
-def certify_arm(
-    arm: ResolvedArm, deployment: Deployment, load: Load, folder: Path, num_rounds: int = NUM_ROUNDS
-) -> Profile:
+def certify_arm(arm: ResolvedArm, deployment: Deployment, load: Load, folder: Path) -> Profile:
     """Traces an idle deployment on a GPU and writes `nodes.json` and `profile.json` into `folder`, the latter last.
     Raises the errors of `Deployment.trace` and `analyse_trace`."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="specbench-profile-") as scratch:
         trace = Path(scratch) / "trace.json"
-        traced = deployment.trace(load, num_rounds, TorchTracer(trace, torch.device("cuda")))
+        traced = deployment.trace(load, NUM_ROUNDS, TorchTracer(trace, torch.device("cuda")))
         write_node_maps(traced.node_maps, folder / NODES)
         profile = analyse_trace(
             trace,

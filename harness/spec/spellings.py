@@ -43,16 +43,16 @@ RENAMED_FILES: Mapping[str, str] = {
 }
 
 
-def one_each(words: Sequence[str], flag: str = "--goodput") -> list[str]:
-    """Splits several values after one flag, as vLLM takes them (`--goodput ttft:500 tpot:50`), into one flag for each.
+def one_each(words: Sequence[str]) -> list[str]:
+    """Splits several values after --goodput, as vLLM takes them (`--goodput ttft:500 tpot:50`), into one flag for each.
     Further values are words with a colon that are not paths."""
     found: list[str] = []
     is_open = False
     for word in words:
         is_value = is_open and _KEYED.fullmatch(word) is not None
-        if is_value and found[-1] != flag:
-            found.append(flag)
-        is_open = is_value or word.partition("=")[0] == flag
+        if is_value and found[-1] != "--goodput":
+            found.append("--goodput")
+        is_open = is_value or word.partition("=")[0] == "--goodput"
         found.append(word)
     return found
 

@@ -26,7 +26,6 @@ _PACER = Path(__file__).with_name("pacer.py")
 _BLANK_S = 0.02  # the first events wait for the connection
 LIMIT_NS = 10_000_000
 LIMIT_SHARE = 0.2
-RULE = f"p99 of the client's delay may be {LIMIT_NS / 1e6:g} ms, and {LIMIT_SHARE:.0%} of the median gap of a stream"
 
 
 @asynccontextmanager
@@ -53,8 +52,8 @@ async def measured_delay(session: aiohttp.ClientSession) -> AsyncIterator[list[i
 
 
 def delay_counters(delays_ns: Sequence[int], gaps_ns: Sequence[int]) -> list[CounterRow]:
-    """`gaps_ns`: between the pieces of each stream. `client.delay_limit_ns` by RULE; a run above it is limited by its
-    client."""
+    """`gaps_ns`: between the pieces of each stream. `client.delay_limit_ns`: what p99 of the delay may be, LIMIT_NS or
+    LIMIT_SHARE of the median gap, whichever is less; a run above it is limited by its client."""
     if not delays_ns:
         return []
     p50, p99 = np.percentile(delays_ns, [50, 99])

@@ -25,7 +25,7 @@ class ServerCommand:
     @property
     def fixed_port(self) -> int | None:
         """The port that the user's command names; None if we choose it."""
-        return None if "{port}" in " ".join(self.words) else _port_option(self.words, "--port")
+        return None if "{port}" in " ".join(self.words) else _named_port(self.words)
 
     def filled(self, *, port: int, model: str) -> list[str]:
         found = []
@@ -47,7 +47,7 @@ def users_command(name: str, text: str, environment: Mapping[str, str] | None = 
         raise ValueError(f"engine_command: {text!r} cannot be split into words: {error}") from error
     if not words:
         raise ValueError("engine_command: is empty; give a server's command line, with {port} in place of its port")
-    if "{port}" not in text and _port_option(words, "--port") is None:
+    if "{port}" not in text and _named_port(words) is None:
         words += _LISTEN[2:] if "{host}" in text or any(w.startswith("--host") for w in words) else _LISTEN
     return ServerCommand(name=name, words=words, environment=environment or {})
 
@@ -74,12 +74,12 @@ def is_free(port: int) -> bool:
         return True
 
 
-def _port_option(words: Sequence[str], name: str) -> int | None:
+def _named_port(words: Sequence[str]) -> int | None:
     """The port in `--port 8000` or `--port=8000`; None if there is none."""
-    after = [value for word, value in zip(words, words[1:], strict=False) if word == name]
-    values = after + [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
+    after = [value for word, value in zip(words, words[1:], strict=False) if word == "--port"]
+    values = after + [word.partition("=")[2] for word in words if word.startswith("--port=")]
     if not values:
         return None
     if not values[-1].isdigit() or not 0 < int(values[-1]) < 1 << 16:
-        raise ValueError(f"engine_command: {name} {values[-1]} is not allowed; allowed: 1 to 65535, or {{port}}")
+        raise ValueError(f"engine_command: --port {values[-1]} is not allowed; allowed: 1 to 65535, or {{port}}")
     return int(values[-1])
