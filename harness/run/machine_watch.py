@@ -99,6 +99,12 @@ class Watcher:
         is_alone = not any(served.engine.takes_program(arm.config) for arm in served.arms)
         return cls(device, probe, 1 if is_alone else None, tuple(unchecked) if device == "cuda" else ())
 
+    def busy_now(self) -> tuple[str, ...]:
+        """Load above the number of cores, as it marks a row, before anything is measured."""
+        state = read_state()
+        machine = seen_between(state, state, device=self.device)
+        return () if state.load is None else overload(state.load, machine.cores)
+
     def watch(self) -> Watch:
         return Watch(self)
 

@@ -174,7 +174,10 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
     to_come = [arm.config.label for arm, _ in order]
     if order:
         progress.say(block_estimate(run, directory, to_come))
-    arms = Arms(run, directory, progress, where, place_of, Watcher.of(run), to_come)
+    watcher = Watcher.of(run)
+    for busy in watcher.busy_now():
+        progress.say(f"the machine is busy ({busy}): this will take longer, and figures will be noisy")
+    arms = Arms(run, directory, progress, where, place_of, watcher, to_come)
     for arm, repeat in order:
         if (block := arms.try_block(arm, repeat)) is not None:
             arms.store(arm, repeat, block)

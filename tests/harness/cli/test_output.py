@@ -12,6 +12,7 @@ from rich.console import Console
 from specbench.harness.cli import progress as progress_module
 from specbench.harness.cli.json_progress import JsonProgress
 from specbench.harness.cli.progress import RunProgress
+from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.progress import Place
 from specbench.harness.store.rows import RequestRow
 from specbench.workloads.assets.resolve import AssetError
@@ -31,6 +32,13 @@ def test_table_on_stdout_and_lines_on_stderr(cli, toy, only_run, clock):
     assert all(line.startswith("specbench: ") for line in lines) and "\x1b" not in result.stderr
     assert "specbench: no-spec, arm 1 of 2: repeat 1 of 1, 3 requests" in lines
     assert "specbench: ngram:k=2: warming up" in lines
+
+
+def test_a_busy_machine_is_told_before_anything_is_measured(cli, toy, monkeypatch):
+    monkeypatch.setattr(Watcher, "busy_now", lambda watcher: ("load 9.1 on 2 cores",))
+    lines = cli(*toy, *ARMS).stderr.splitlines()
+    (place,) = [n for n, line in enumerate(lines) if "the machine is busy (load 9.1 on 2 cores)" in line]
+    assert place < next(n for n, line in enumerate(lines) if "warming up" in line)
 
 
 def test_json_is_all_of_stdout(cli, toy):

@@ -113,6 +113,16 @@ def test_what_rejects_a_block_and_what_marks_a_row(monkeypatch, tmp_path, name):
     assert record.load_average == (before[0], after[0])
 
 
+@pytest.mark.parametrize(
+    ("device", "load", "said"), [("cpu", 5.0, ("load 5.0 on 2 cores",)), ("cpu", 1.9, ()), ("cuda", 500.0, ())]
+)
+def test_a_busy_machine_is_told_before_the_first_block(monkeypatch, tmp_path, device, load, said):
+    (tmp_path / "loadavg").write_text(f"{load} 1 1 1/1 1\n")
+    monkeypatch.setattr(machine_state, "PROC", tmp_path)
+    monkeypatch.setattr(machine_state.os, "cpu_count", lambda: 2)
+    assert Watcher(device, None).busy_now() == said
+
+
 def test_a_short_block_tells_no_shares(monkeypatch, tmp_path):
     """One tick of two is no steal of 50 %."""
     record = on_cpu(monkeypatch, tmp_path, (1.0, 0, 0, 0), (1.0, 2, 1, 9_000), seconds=0.01)
