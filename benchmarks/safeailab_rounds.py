@@ -5,7 +5,7 @@
     PYTHONPATH=.ns python benchmarks/safeailab_rounds.py --eagle-source EAGLE --python VENV/bin/python
 
 Same prompts, target and head, greedy, one request at a time. Exit code 1 for a token or an accepted count that differs
-where the target's logits are no near-tie.
+where the target's logits are not nearly tied.
 """
 
 from __future__ import annotations

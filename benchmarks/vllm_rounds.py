@@ -4,7 +4,7 @@
     PYTHONPATH=.ns python benchmarks/vllm_rounds.py --engine-python .engines/vllm
 
 Same prompts, target and head, greedy, one request at a time. Exit code 1 for a token or an accepted count that differs
-where the target's logits are no near-tie.
+where the target's logits are not nearly tied.
 """
 
 from __future__ import annotations

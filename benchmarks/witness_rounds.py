@@ -82,7 +82,7 @@ def prompts_of(run: Run) -> dict[str, list[int]]:
 
 def keep(file: Path, run: Run, witness: Mapping[str, str], arms: Sequence[Witnessed], command: str) -> int:
     """Writes `file` and the same for readers beside it. 1 where a token, or an accepted count, differs and the target's
-    logits are no near-tie; else 0."""
+    logits are not nearly tied; else 0."""
     record, prompts = run.record, prompts_of(run)
     packages = record.environment.software.packages
     assert record.git is not None and record.model is not None and record.workload is not None

@@ -15,7 +15,7 @@ from specbench.harness.store.results import CategoryFigures
 from specbench.harness.store.schema import Frames
 from specbench.workloads.mixture import is_mixture
 
-MOST_CATEGORIES = 20
+MAX_CATEGORIES = 20
 
 
 def category_figures(
@@ -51,11 +51,11 @@ def category_figures(
 
 def divided_by(frames: Frames) -> list[str]:
     """The categories of the run's prompts: all data sets of a run with several. Other categories must be two to
-    MOST_CATEGORIES, with two prompts each on average: with fewer, nothing can be said about one."""
+    MAX_CATEGORIES, with two prompts each on average: with fewer, nothing can be said about one."""
     names = list(dict.fromkeys(frames.categories.values()))
     if is_mixture(frames.categories):
         return names
-    return names if 2 <= len(names) <= MOST_CATEGORIES and 2 * len(names) <= len(frames.categories) else []
+    return names if 2 <= len(names) <= MAX_CATEGORIES and 2 * len(names) <= len(frames.categories) else []
 
 
 def _tpot_ms(requests: pd.DataFrame) -> float | None:

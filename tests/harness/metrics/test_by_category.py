@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from run_samples import begun, chain_block
 
-from specbench.harness.metrics.by_category import MOST_CATEGORIES, category_figures, divided_by
+from specbench.harness.metrics.by_category import MAX_CATEGORIES, category_figures, divided_by
 from specbench.harness.metrics.metrics import summarise
 from specbench.harness.metrics.run_results import results
 from specbench.harness.store.run_directory import RunDirectory
@@ -55,7 +55,7 @@ def test_a_run_of_one_category_is_not_divided(frames):
 def test_categories_need_prompts_and_data_sets_do_not(frames):
     few = {"p0": "a", "p1": "b", "p2": "c"}
     assert divided_by(replace(frames, categories=few)) == []
-    many = {f"p{n}": f"c{n // 2}" for n in range(2 * MOST_CATEGORIES + 2)}
+    many = {f"p{n}": f"c{n // 2}" for n in range(2 * MAX_CATEGORIES + 2)}
     assert divided_by(replace(frames, categories=many)) == []
     assert divided_by(replace(frames, categories=dict(list(many.items())[:-2]))) == [f"c{n}" for n in range(20)]
     sets = {"a:0": "a", "b:0": "b", "c:0": "c"}
