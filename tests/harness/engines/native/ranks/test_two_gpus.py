@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from toy.alive import is_alive
+from toy.expert_checkpoints import write_fp8_experts
 from toy.split_runs import CONFIG, LOAD, Kept, opened, said_by
 
 from specbench.harness.engines.native.models.all_reduce import METHODS
@@ -60,3 +61,16 @@ def test_a_warmed_block_with_captured_graphs(one):
         deployment.measure(LOAD, sink)
     engine.close()
     assert len(sink.requests) == len(LOAD)
+
+
+def test_an_fp8_mixture_of_experts_from_files(tmp_path):
+    """In fp32, where E4M3 is dequantised: a rank's own activation scales would move the sums of bf16."""
+    config = replace(ON_GPU, model=str(write_fp8_experts(tmp_path)), load_format="auto", num_pages=None)
+    split = replace(config, tensor_parallel_size=2)
+    whole, two = opened(config), opened(split)
+    try:
+        for arm in config.arms:
+            expected, found = said_by(whole, config, arm.text), said_by(two, split, arm.text)
+            assert found.requests == expected.requests and found.steps == expected.steps, arm.text
+    finally:
+        two[0].close()

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 from toy.alive import is_alive
-from toy.byte_tokenizer import write_byte_tokenizer
-from toy.expert_checkpoints import write_experts
-from toy.fp8_checkpoints import FORMS, write_fp8
+from toy.expert_checkpoints import write_fp8_experts
 from toy.split_runs import CONFIG as SMALL
 from toy.split_runs import LOAD, PROMPTS, Kept, aborted_midway, opened, said_by
 
@@ -57,12 +55,14 @@ def test_same_tokens_same_drafts_accepted_same_steps(one, two, text):
 
 def test_an_fp8_mixture_of_experts_from_files(tmp_path):
     """Each process reads its part of every expert; rounds that read experts are counted alike."""
-    sizes = dict(hidden_size=128, moe_intermediate_size=256, head_dim=64, num_key_value_heads=4, vocab_size=258)
-    source = write_experts(tmp_path / "source", **sizes)
-    folder = write_fp8(source, tmp_path, FORMS["qwen-block"], ("mlp.gate",)) / "fp8"
-    write_byte_tokenizer(folder)
     texts = ("no-spec", "eagle:k=2,head=random")
-    config = replace(CONFIG, model=str(folder), load_format="auto", arms=tuple(map(parse_arm, texts)), num_pages=None)
+    config = replace(
+        CONFIG,
+        model=str(write_fp8_experts(tmp_path)),
+        load_format="auto",
+        arms=tuple(map(parse_arm, texts)),
+        num_pages=None,
+    )
     split = replace(config, tensor_parallel_size=2)
     whole, two = opened(config), opened(split)
     for arm in config.arms:
