@@ -69,9 +69,9 @@ def test_an_fp8_mixture_of_experts_from_files(tmp_path):
         expected, found = said_by(whole, config, arm.text), said_by(two, split, arm.text)
         assert found.requests == expected.requests and found.steps == expected.steps
     counters = []
-    for (engine, arms), its_config in ((whole, config), (two, split)):
+    for (engine, its_arms), its_config in ((whole, config), (two, split)):
         sink = Kept()
-        with engine.deploy(arms[config.arms[1].text], its_config, Path(os.devnull)) as deployment:
+        with engine.deploy(its_arms[config.arms[1].text], its_config, Path(os.devnull)) as deployment:
             deployment.measure(LOAD, sink)
         counters.append({name: value for name, value in sink.counters.items() if "experts" in name})
     assert counters[0] == counters[1] and counters[0]["engine.num_experts"] == 6
