@@ -128,7 +128,7 @@ LINES = {
         "--max-model-len",
     ),
     "foreign id": ('{"prompt_token_ids": [1, 99999], "max_tokens": 4}\n', ":1: 'prompt_token_ids' must be", "[0, 257)"),
-    "too few": ('{"prompt": "a", "max_tokens": 4}\n', "num_prompts is 2", "has 1", "ask for fewer"),
+    "too few": ('{"prompt": "a", "max_tokens": 4}\n', "num_prompts is 2", "has 1", "allowed: at most 1"),
     "half a pair": ('{"prompt": "\\ud800"}\n', ":1: holds '\\ud800', half of a surrogate pair"),
     "deep": ("[" * 100_000 + "\n", ":1: nests more than 100 deep"),
     "turns": ('{"question_id": 1, "turns": ["a"]}\n', ":1: holds 'turns'", "--dataset-name spec-bench --dataset-path"),
