@@ -21,6 +21,7 @@ profile_app = typer.Typer(
     help="Show what happens in a round, from a trace of nsys or torch: phases, graphs, synchronisations, idle time.",
 )
 _Format = Annotated[str | None, format_option(*FORMATS, default="by the suffix of -o, else table")]
+_Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there, not to stdout.")]
 
 
 @profile_app.command(cls=Command)
@@ -135,9 +136,7 @@ def show(
         Path, typer.Argument(metavar="PROFILE", help="A profile.json, its folder, or a run directory with profiles.")
     ],
     format: _Format = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there, not to stdout.")
-    ] = None,
+    output: _Output = None,
 ) -> None:
     """Report a stored profile: what ran, how reliable the trace is, and the figures of a round.
 
@@ -160,9 +159,7 @@ def diff(
     a: Annotated[Path, typer.Argument(metavar="A", help="A profile.json, or one arm's folder.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The profile to compare with A.")],
     format: _Format = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there, not to stdout.")
-    ] = None,
+    output: _Output = None,
 ) -> None:
     """Compare two profiles: phases, launches, graph shares, synchronisations, idle time and kernels; changes are B - A.
 

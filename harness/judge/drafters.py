@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from specbench.harness.metrics.latency import served
-from specbench.harness.metrics.same_rounds import common
+from specbench.harness.metrics.same_rounds import common_length
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.arm_record import ArmRecord, Fact
 from specbench.harness.store.run_directory import RunDirectory
@@ -56,7 +56,7 @@ class Recorded:
     def informative_rounds(self, request: Request, output: Sequence[int]) -> list[Round]:
         """Rounds of a request that are informative about `output`: those before its own output differs from it. Forced
         acceptance depends on the position, whatever the tokens."""
-        end = len(output) if self.is_synthetic else common(self.outputs[request], output)
+        end = len(output) if self.is_synthetic else common_length(self.outputs[request], output)
         return [one for one in self.rounds[request] if one.before + one.emitted <= end]
 
 

@@ -51,7 +51,7 @@ def same_rounds(
     num_same = num_rounds = num_equal = num_apart = 0
     for pair in pairs.to_dict("records"):
         a, b = ([int(token) for token in pair[f"output_token_ids_{side}"]] for side in "ab")
-        end = common(a, b)
+        end = common_length(a, b)
         of_a, of_b = (
             _ended_by(rounds.get((int(pair["repeat"]), int(pair[f"request_id_{side}"])), {}), end)
             for rounds, side in ((rounds_a, "a"), (rounds_b, "b"))
@@ -108,7 +108,7 @@ def _at(tokens: Sequence[int], place: int) -> int | None:
     return tokens[place] if place < len(tokens) else None
 
 
-def common(a: Sequence[int], b: Sequence[int]) -> int:
+def common_length(a: Sequence[int], b: Sequence[int]) -> int:
     """The number of tokens before the first difference."""
     pairs = zip(a, b, strict=False)
     return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(a), len(b)))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from specbench.harness.judge.history.adding import one_at_a_time
 from specbench.harness.judge.history.points import METRICS, Point
 from specbench.harness.judge.history.steps import is_named
 from specbench.harness.judge.limits import read_table, unknown
+from specbench.harness.store.directories import utc
 from specbench.harness.store.files import write_atomically
 from specbench.harness.store.safe_paths import path_inside
 from specbench.workloads.guarded import parse_toml, read_text
@@ -85,7 +85,7 @@ def accept(history: Path, entry: Accepted, points: tuple[Point, ...]) -> Path:
     if len([commit for commit in named if not commit.endswith("+")]) > 1:
         raise ValueError(f"commit: {entry.commit!r} is the start of several commits; give more of it")
     path = history / FILE
-    dated = {**asdict(entry), "utc": entry.utc or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    dated = {**asdict(entry), "utc": entry.utc or utc()}
     lines = [f"[[{_TABLE}]]", *(f"{name} = {_quoted(value)}" for name, value in dated.items() if value)]
     with one_at_a_time(history):
         before = path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from scipy import stats
 
+from specbench.harness.metrics.same_rounds import common_length
 from specbench.harness.store.rows import StepRow
 
 MAX_FLIPPED = 0.05  # of the rounds, outside fp32: a drafter's near-ties flip too, and its logits are not available
@@ -86,11 +87,6 @@ def acceptance_length(rounds: Rounds) -> float | None:
     """Tokens per verification, including the bonus token, all requests pooled; None without drafts."""
     all_rounds = [r for request in rounds.values() for r in request if r.proposed]
     return 1 + sum(r.accepted for r in all_rounds) / len(all_rounds) if all_rounds else None
-
-
-def common_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """The number of tokens before the first difference."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def compare_rounds(

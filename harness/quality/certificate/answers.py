@@ -25,7 +25,9 @@ class Answers:
     rounds: Mapping[int, Sequence[Round]]
 
 
-class _Rows(NullSink):
+class CollectedRows(NullSink):
+    """Keeps the rows of requests and steps."""
+
     def __init__(self, progress: WatchesRequests):
         self._progress = progress
         self.requests: list[RequestRow] = []
@@ -41,7 +43,7 @@ class _Rows(NullSink):
 
 def ask(deployment: Deployment, requests: Sequence[PromptRequest], progress: WatchesRequests) -> Answers:
     """RuntimeError if an answer is missing or ended in an error: it equals nothing."""
-    rows = _Rows(progress)
+    rows = CollectedRows(progress)
     texts = deployment.generate(requests, rows)
     failed = [row for row in rows.requests if row.finish_reason in _UNANSWERED]
     if failed:

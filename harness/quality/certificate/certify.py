@@ -19,21 +19,21 @@ import torch
 from specbench.harness.engines.base import Deployment
 from specbench.harness.engines.load import PromptRequest
 from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.metrics.same_rounds import common_length
 from specbench.harness.quality.certificate.acceptance import (
     AcceptanceComparison,
     Round,
     acceptance_length,
     as_far_as_both,
-    common_length,
     compare_rounds,
     rounds_of,
 )
+from specbench.harness.quality.certificate.answers import CollectedRows
 from specbench.harness.quality.certificate.distribution import DistributionTest
 from specbench.harness.quality.certificate.excess import Excess, measure_excess
 from specbench.harness.quality.certificate.texts import ScoredText, TextScorer
 from specbench.harness.quality.certificate.tolerance import Tolerance
-from specbench.harness.run.block_sink import NullSink, WatchesRequests
-from specbench.harness.store.rows import RequestRow, StepRow
+from specbench.harness.run.block_sink import WatchesRequests
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +87,15 @@ class Certificate:
         return not self.problems
 
 
-class _Answers(NullSink):
-    """Stores what certificates need."""
-
-    def __init__(self, progress: WatchesRequests):
-        self._progress = progress
-        self.outputs: dict[int, tuple[int, ...]] = {}
-        self.steps: list[StepRow] = []
-
-    def request(self, row: RequestRow) -> None:
-        assert row.output_token_ids is not None, "an engine without token ids is refused"
-        self.outputs[row.request_id] = tuple(row.output_token_ids)
-        self._progress.request_done(row)
-
-    def add_steps(self, rows: Sequence[StepRow]) -> None:
-        self.steps += rows
-
-
 def generate(deployment: Deployment, requests: Sequence[PromptRequest], progress: WatchesRequests) -> Generated:
     """Runs the requests through an idle deployment."""
-    answers = _Answers(progress)
-    deployment.generate(requests, answers)
-    return Generated(dict(sorted(answers.outputs.items())), rounds_of(answers.steps))
+    rows = CollectedRows(progress)
+    deployment.generate(requests, rows)
+    outputs = {}
+    for row in sorted(rows.requests, key=lambda row: row.request_id):
+        assert row.output_token_ids is not None, "an engine without token ids is refused"
+        outputs[row.request_id] = tuple(row.output_token_ids)
+    return Generated(outputs, rounds_of(rows.steps))
 
 
 class Judge:

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from specbench.harness.engines.load import PromptRequest
-from specbench.harness.quality.certificate.acceptance import acceptance_length, common_length
+from specbench.harness.metrics.same_rounds import common_length
+from specbench.harness.quality.certificate.acceptance import acceptance_length
 from specbench.harness.quality.certificate.answers import Answers
 from specbench.harness.quality.certificate.certify import Certificate, Divergence
 
