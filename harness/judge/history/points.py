@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from specbench.harness.judge.keys import comparison_keys
 from specbench.harness.judge.rerun import load_options
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.figures import COMPARED, SYNCS_PER_ROUND, Figure
+from specbench.harness.store.files import sha256_json
 from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.run_record import RunRecord
 
@@ -201,7 +200,7 @@ def _machine_text(hardware: Mapping[str, str]) -> str:
 
 
 def _hash(value: Mapping[str, Mapping[str, str] | str]) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+    return sha256_json(value)[:12]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
