@@ -155,5 +155,6 @@ def require_enough(name: str, *, wanted: int, available: int, rule: str) -> None
     """Refuse to pad a sample: asking for more prompts than pass the filter is an error that says how many do."""
     if wanted > available:
         raise ValueError(
-            f"num_prompts is {wanted}, but {name} has {available} that pass its rule ({rule}); allowed: at most {available}"
+            f"num_prompts is {wanted}, but {name} has {available} that pass its rule ({rule}); allowed: at most "
+            f"{available}"
         )

@@ -6,7 +6,17 @@ from specbench.harness.metrics.doubts import CHANGED, IMPOSSIBLE
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE, driven_otherwise
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import FORCED, NOT_JUDGED, NOTHING, factor, median_ms, number, outputs_equal, row_name
+from specbench.reports.cells import (
+    FORCED,
+    NOT_JUDGED,
+    NOTHING,
+    factor,
+    is_no_figure,
+    median_ms,
+    number,
+    outputs_equal,
+    row_name,
+)
 from specbench.reports.run.view import RunView
 
 
@@ -26,6 +36,8 @@ def answer(view: RunView) -> str:
         sentence = f"{how_much} as fast as {baseline} in TPOT, which is impossible: measure again on a quiet machine"
     elif low is None or high is None:
         sentence = f"{how_much} as fast as {baseline} in TPOT, without an interval"
+    elif _is_noisy(best):
+        sentence = f"{row_name(best)} may be faster than {baseline} in TPOT or not: {ratio_text(best)}"
     elif low > 1:
         sentence = f"{how_much} faster than {baseline} in TPOT"
     elif high < 1:
@@ -47,9 +59,12 @@ def fastest(view: RunView) -> ArmSummary | None:
 
 
 def ratio_text(arm: ArmSummary) -> str:
-    """`1.54x [1.41, 1.66]`, against the baseline of the run in TPOT; the baseline itself is 1.00x."""
-    speedup = arm.speedup
-    return NOTHING if speedup is None else factor(speedup.tpot_ratio, speedup.tpot_ratio_low, speedup.tpot_ratio_high)
+    """`1.54x [1.41, 1.66]`, against the baseline of the run in TPOT; the baseline itself is 1.00x. There is
+    no figure beside an interval that says nothing."""
+    if arm.speedup is None:
+        return NOTHING
+    ratio, low, high = arm.speedup.tpot_ratio, arm.speedup.tpot_ratio_low, arm.speedup.tpot_ratio_high
+    return f"too noisy [{low:.2f}, {high:.2f}]" if is_no_figure(low, high) else factor(ratio, low, high)
 
 
 def equal_outputs(arm: ArmSummary) -> tuple[int, int]:
@@ -61,9 +76,9 @@ def equal_outputs(arm: ArmSummary) -> tuple[int, int]:
 
 
 def _compared(view: RunView) -> list[ArmSummary]:
-    """The fastest first."""
+    """The fastest first, arms that are too noisy last."""
     found = (arm for arm in view.arms if arm.num_repeats and _is_compared(view, arm))
-    return sorted(found, key=_ratio, reverse=True)
+    return sorted(found, key=lambda arm: (not _is_noisy(arm), _ratio(arm)), reverse=True)
 
 
 def _is_compared(view: RunView, arm: ArmSummary) -> bool:
@@ -71,6 +86,10 @@ def _is_compared(view: RunView, arm: ArmSummary) -> bool:
     if arm.speedup is None or arm.speedup.tpot_ratio is None:
         return False
     return not driven_otherwise(view.record.arm(arm.label), view.record.arm(arm.speedup.baseline))
+
+
+def _is_noisy(arm: ArmSummary) -> bool:
+    return arm.speedup is not None and is_no_figure(arm.speedup.tpot_ratio_low, arm.speedup.tpot_ratio_high)
 
 
 def _ratio(arm: ArmSummary) -> float:

@@ -11,7 +11,7 @@ from specbench.harness.cli.run import print_how
 from specbench.harness.metrics.doubts import CHANGED
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE
 from specbench.harness.store.results import Speedup
-from specbench.reports.run.answer import answer
+from specbench.reports.run.answer import answer, ratio_text
 from specbench.reports.run.brief import about, bars, brief_table
 from specbench.reports.run.notes import conventions
 from specbench.reports.run.view import RunView, view_run
@@ -35,6 +35,11 @@ def with_ratios(view: RunView, **ratios: tuple[float, float | None, float | None
             speedup = replace(speedup, same_output_rate=0.75, num_pairs=8)
         arms.append(replace(arm, speedup=speedup, num_repeats=3, marks=()))
     return replace(view, arms=tuple(arms))
+
+
+def test_a_cell_with_an_interval_that_says_nothing_has_no_figure(view):
+    noisy = with_ratios(view, eagle=(1.2, 0.9, 1.5), naive=(1.47, 0.25, 9.0))
+    assert [ratio_text(arm) for arm in noisy.arms[1:]] == ["1.20x [0.90, 1.50]", "too noisy [0.25, 9.00]"]
 
 
 def test_the_notes_name_every_baseline_of_a_run_with_several(view):
@@ -62,6 +67,11 @@ def test_the_notes_name_every_baseline_of_a_run_with_several(view):
         ({"naive": (11.22, None, None)}, "naive-eagle is 11.22x as fast as no-spec in TPOT, without an interval"),
         ({"naive": (1.5, 1.4, 1.6), "eagle": (1.4, 1.3, 1.45)}, "|y</b> may be as fast; 6 of 8 outputs equal."),
         ({"naive": (1.5, 1.4, 1.6), "eagle": (1.2, 1.1, 1.39)}, "faster than no-spec in TPOT; 6 of 8 outputs equal."),
+        (
+            {"naive": (1.47, 0.25, 9.0), "eagle": (0.6, 0.31, 1.54)},
+            "naive-eagle may be faster than no-spec in TPOT or not: too noisy [0.25, 9.00]; ",
+        ),
+        ({"naive": (1.47, 0.25, 9.0), "eagle": (1.4, 1.3, 1.5)}, "|y</b> is 1.40x [1.30, 1.50] faster than no-spec"),
         ({}, "no-spec: "),
     ],
 )
