@@ -186,10 +186,10 @@ class Judge:
             yield f"tolerance: {self._tolerance.undecided:.0%} of all positions are closer than {limit:.2g}"
         if num_lengths:
             yield f"length: {num_lengths} outputs are a prefix of the baseline's, or continue past its end"
-        wide = [d for d in c.divergences if d.gap > limit]
+        wide = [d for d in c.divergences if not d.gap <= limit]  # NaN is no near-tie
         if wide:
             yield f"divergence: {len(wide)} of {len(c.divergences)} are not near-ties"
-        if worst_regret > limit:
+        if not worst_regret <= limit:
             yield f"regret: a token lies {worst_regret:.3g} below the best, tolerance {limit:.2g}"
         if c.excess is not None and not c.excess.ok:
             sums = f"{c.excess.total:.3g} below the best in total, the target's own {c.excess.target_total:.3g}"

@@ -44,10 +44,11 @@ class Excess:
     @property
     def p_value(self) -> float:
         """Upper bound of the chance of such an excess without a fault."""
-        return math.exp(-0.5 * self.statistic**2) if self.statistic > 0 else 1.0
+        return 1.0 if self.statistic <= 0 else math.exp(-0.5 * self.statistic**2)  # NaN stays NaN
 
     @property
     def ok(self) -> bool:
+        """False for NaN."""
         return self.p_value >= FALSE_ALARM or self.total <= MAX_RATIO * self.target_total
 
 

@@ -57,3 +57,10 @@ def test_the_arrangement_with_most_regret_is_the_measure():
 def test_nothing_disputed_is_no_excess():
     found = measure_excess(torch.zeros(10), torch.zeros(3, 10))
     assert found.ok and found.p_value == 1.0 and found.statistic == 0.0
+
+
+def test_scores_that_are_no_numbers_do_not_pass():
+    regret_N = torch.zeros(10)
+    regret_N[3] = torch.inf
+    found = measure_excess(regret_N, torch.zeros(2, 10))
+    assert found.statistic != found.statistic and not found.ok
