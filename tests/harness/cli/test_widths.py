@@ -22,7 +22,7 @@ from specbench.reports.document import Table
 NARROW, WIDE, NAME = 80, 120, 25
 SCREEN = 23  # lines of a screen of 24 above the next prompt
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks/runs"
-AB_RUNS = ["cpu/20261121T124900Z-k2k4-a31d909b", "cpu/20261121T130436Z-k2k4quiet-3362e86c"]
+AB_RUNS = ["cpu/20261121T125831Z-fused-a015b9ba", "cpu/20261121T130436Z-k2k4quiet-3362e86c"]
 AB_RUNS += ["cpu/20261121T125831Z-fused-a015b9ba", "h200/20261121T111839Z-k2k4-f5cda786"]
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 COMMANDS = {
