@@ -100,7 +100,7 @@ class Watcher:
         return cls(device, probe, 1 if is_alone else None, tuple(unchecked) if device == "cuda" else ())
 
     def busy_now(self) -> tuple[str, ...]:
-        """Load above the number of cores, as it marks a row, before anything is measured."""
+        """An overload, as it marks a row, before anything is measured."""
         state = read_state()
         machine = seen_between(state, state, device=self.device)
         return () if state.load is None else overload(state.load, machine.cores)
@@ -164,7 +164,7 @@ class Watch:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why to reject the block. Load counts only if it exceeded the number of cores both before and after: the
+        """Why to reject the block. Load counts only if there was an overload both before and after: the
         average lags by a minute, so a single high value may come from earlier work."""
         return tuple(self._reasons())
 

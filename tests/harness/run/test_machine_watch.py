@@ -99,6 +99,7 @@ def on_cpu(monkeypatch, tmp_path, before: tuple, after: tuple, seconds: float = 
 CASES = {
     "quiet": ((0.8, 0, 0, 0), (1.9, 2000, 10, 1000), (), ()),
     "load": ((5.0, 0, 0, 0), (4.2, 2000, 0, 0), ("load 4.2 on 2 cores",), ("load 4.2 on 2 cores",)),
+    "its own threads": ((2.1, 0, 0, 0), (2.4, 2000, 0, 0), (), ()),
     "a load that fell": ((5.0, 0, 0, 0), (1.9, 2000, 0, 0), (), ("load 5.0 on 2 cores",)),
     "steal": ((1.0, 0, 0, 0), (1.0, 2000, 240, 0), ("other guests used 12% of the CPU time (steal)",), None),
     "memory": ((1.0, 0, 0, 0), (1.0, 2000, 0, 3_000_000), ("waited for memory for 30% of the time",), None),
@@ -114,7 +115,7 @@ def test_what_rejects_a_block_and_what_marks_a_row(monkeypatch, tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("device", "load", "said"), [("cpu", 5.0, ("load 5.0 on 2 cores",)), ("cpu", 1.9, ()), ("cuda", 500.0, ())]
+    ("device", "load", "said"), [("cpu", 5.0, ("load 5.0 on 2 cores",)), ("cpu", 2.4, ()), ("cuda", 500.0, ())]
 )
 def test_a_busy_machine_is_told_before_the_first_block(monkeypatch, tmp_path, device, load, said):
     (tmp_path / "loadavg").write_text(f"{load} 1 1 1/1 1\n")
