@@ -24,8 +24,8 @@ def _no_process(monkeypatch):
             "draft_tensor_parallel_size: 2 is not allowed; allo",
         ),
         (
-            "--tensor-parallel-size 2 --model qwen3-30b-a3b --num-layers 1",
-            "tensor_parallel_size: 2 is not allowed with experts",
+            "--tensor-parallel-size 4 --model qwen3-30b-a3b-fp8 --num-layers 1",
+            "tensor_parallel_size: 4 is not allowed; moe_intermediate_size is 768, and a rank's part",
         ),
         ("--draft-tensor-parallel-size 2", "draft_tensor_parallel_size: 2 is not allowed"),
         ("--tensor-parallel-size 2 --all-reduce one-shot", "all_reduce: 'one-shot' is not allowed on cpu: symmetric"),
