@@ -127,15 +127,26 @@ FA3_SCHEMA = """fwd(Tensor q, Tensor k, Tensor v, Tensor? k_new, Tensor? v_new, 
     Tensor? s_aux, int cp_world_size, int cp_rank, Tensor? cp_tot_seqused_k) -> Tensor"""
 
 
-def test_vllms_operator_is_called_by_its_argument_names(monkeypatch, tmp_path):
+@pytest.fixture
+def declared(monkeypatch, tmp_path):
+    """A library as FA3_SO names it, whose operator has the given declaration."""
+
+    def declare(schema: str) -> torch.library.Library:
+        path = tmp_path / "fa3.so"
+        path.touch()
+        monkeypatch.setenv("FA3_SO", str(path))
+        monkeypatch.setattr(torch.ops, "load_library", lambda name: None)
+        monkeypatch.setattr(flash_libs, "_require_capability", lambda major: None)
+        library = torch.library.Library("_vllm_fa3_C", "DEF")
+        library.define(schema)
+        return library
+
+    return declare
+
+
+def test_vllms_operator_is_called_by_its_argument_names(declared):
     """An operator of the library's declaration, which attends over exactly what it was given."""
-    path = tmp_path / "fa3.so"
-    path.touch()
-    monkeypatch.setenv("FA3_SO", str(path))
-    monkeypatch.setattr(torch.ops, "load_library", lambda name: None)
-    monkeypatch.setattr(flash_libs, "_require_capability", lambda major: None)
-    library = torch.library.Library("_vllm_fa3_C", "DEF")
-    library.define(FA3_SCHEMA)
+    library = declared(FA3_SCHEMA)
 
     def fwd(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
         names = [a.name for a in torch.ops._vllm_fa3_C.fwd.default._schema.arguments][3:]
@@ -166,16 +177,10 @@ def test_vllms_operator_is_called_by_its_argument_names(monkeypatch, tmp_path):
         (FA3_SCHEMA.replace("int sm_margin", "int new_number"), "needs an argument new_number, which is not known"),
     ],
 )
-def test_another_declaration_of_vllms_operator_is_refused(schema, said, monkeypatch, tmp_path):
-    path = tmp_path / "fa3.so"
-    path.touch()
-    monkeypatch.setenv("FA3_SO", str(path))
-    monkeypatch.setattr(torch.ops, "load_library", lambda name: None)
-    monkeypatch.setattr(flash_libs, "_require_capability", lambda major: None)
-    library = torch.library.Library("_vllm_fa3_C", "DEF")
-    library.define(schema)
+def test_another_declaration_of_vllms_operator_is_refused(schema, said, declared):
+    library = declared(schema)  # kept: it ends with its last reference
     lookup = flash_libs.find_flash_attention((flash_libs.VllmFlashAttention3,))
-    assert lookup.source is None and said in lookup.refused[0]
+    assert library.ns == "_vllm_fa3_C" and lookup.source is None and said in lookup.refused[0]
 
 
 def varlen(
