@@ -64,7 +64,7 @@ def ratio_text(arm: ArmSummary) -> str:
     if arm.speedup is None:
         return NOTHING
     ratio, low, high = arm.speedup.tpot_ratio, arm.speedup.tpot_ratio_low, arm.speedup.tpot_ratio_high
-    return f"too noisy [{low:.2f}, {high:.2f}]" if is_no_figure(low, high) else factor(ratio, low, high)
+    return f"inconclusive [{low:.2f}, {high:.2f}]" if is_no_figure(low, high) else factor(ratio, low, high)
 
 
 def equal_outputs(arm: ArmSummary) -> tuple[int, int]:

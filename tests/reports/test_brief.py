@@ -39,7 +39,7 @@ def with_ratios(view: RunView, **ratios: tuple[float, float | None, float | None
 
 def test_a_cell_with_an_interval_that_says_nothing_has_no_figure(view):
     noisy = with_ratios(view, eagle=(1.2, 0.9, 1.5), naive=(1.47, 0.25, 9.0))
-    assert [ratio_text(arm) for arm in noisy.arms[1:]] == ["1.20x [0.90, 1.50]", "too noisy [0.25, 9.00]"]
+    assert [ratio_text(arm) for arm in noisy.arms[1:]] == ["1.20x [0.90, 1.50]", "inconclusive [0.25, 9.00]"]
 
 
 def test_the_notes_name_every_baseline_of_a_run_with_several(view):
@@ -69,7 +69,7 @@ def test_the_notes_name_every_baseline_of_a_run_with_several(view):
         ({"naive": (1.5, 1.4, 1.6), "eagle": (1.2, 1.1, 1.39)}, "faster than no-spec in TPOT; 6 of 8 outputs equal."),
         (
             {"naive": (1.47, 0.25, 9.0), "eagle": (0.6, 0.31, 1.54)},
-            "naive-eagle may be faster than no-spec in TPOT or not: too noisy [0.25, 9.00]; ",
+            "naive-eagle may be faster than no-spec in TPOT or not: inconclusive [0.25, 9.00]; ",
         ),
         ({"naive": (1.47, 0.25, 9.0), "eagle": (1.4, 1.3, 1.5)}, "|y</b> is 1.40x [1.30, 1.50] faster than no-spec"),
         ({}, "no-spec: "),
