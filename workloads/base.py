@@ -9,10 +9,15 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 GENERATED = ("random", "sharegpt-lengths")  # workloads that are generated here, without a file
-FROM_A_FILE = ("jsonl", "spec-bench", "speed-bench")  # they read the file that the user names
+FROM_A_FILE = {  # they read the file that the user names
+    "jsonl": "own prompts, one JSON object per line",
+    "spec-bench": "question.jsonl of github.com/hemingkx/Spec-Bench",
+    "speed-bench": "a .jsonl or .parquet file of huggingface.co/datasets/nvidia/SPEED-Bench with the texts filled in",
+}
 FROM_A_PATH = (*FROM_A_FILE, "hf", "mt-bench-second-turn")  # these read files, folders, runs, or names on the hub
 
 
@@ -149,6 +154,16 @@ class WorkloadRequest:
                 f"num_prompts is {self.num_prompts}; allowed: {len(names)} or more, at least one for each data set of "
                 f"{self.name}"
             )
+
+
+def file_of(request: WorkloadRequest) -> Path:
+    """The file that the user names. ValueError if none is named, or it does not exist."""
+    if not request.path:
+        raise ValueError(f"workload {request.name} needs a file: --dataset-path FILE ({FROM_A_FILE[request.name]})")
+    path = Path(request.path).expanduser()
+    if not path.is_file():
+        raise ValueError(f"dataset_path {path} does not exist or is not a file")
+    return path
 
 
 def require_enough(name: str, *, wanted: int, available: int, rule: str) -> None:

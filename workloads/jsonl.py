@@ -6,11 +6,10 @@ A line has one of ``prompt`` (text, taken as it is), ``messages`` (a conversatio
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TypeGuard
 
 from specbench.workloads.assets.cache import file_sha256
-from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
+from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, file_of, require_enough
 from specbench.workloads.json_values import Json, JsonObject
 from specbench.workloads.records import read_records
 
@@ -25,11 +24,7 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
 
     Raises ValueError with the line number for malformed JSON, wrong fields, and prompts that do not fit the model.
     """
-    if not request.path:
-        raise ValueError("workload jsonl needs a file: --dataset-path prompts.jsonl")
-    path = Path(request.path).expanduser()
-    if not path.is_file():
-        raise ValueError(f"dataset_path {path} does not exist or is not a file")
+    path = file_of(request)
     prompts: list[Prompt] = []
     lines_of_ids: dict[str, int] = {}
     for number, record in read_records(path):

@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specbench.workloads.assets.cache import file_sha256
-from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
+from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest, file_of
 from specbench.workloads.questions import Question, ask_all
 from specbench.workloads.turns import OUTPUT_LEN, read_turns
 
 _PLACEHOLDER = "should be fetched from the source"  # SPEED-Bench's, where a licence keeps the text away
 _MOST_ALIKE = 2
-_FILES = {
-    "spec-bench": "question.jsonl of github.com/hemingkx/Spec-Bench",
-    "speed-bench": "a .jsonl or .parquet file of huggingface.co/datasets/nvidia/SPEED-Bench with the texts filled in",
-}
 
 
 def load_question_file(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
@@ -24,13 +20,7 @@ def load_question_file(request: WorkloadRequest, tokenizer: Tokenizer) -> Worklo
 
     Raises ValueError without a file, and for one whose texts are placeholders.
     """
-    if not request.path:
-        raise ValueError(
-            f"workload {request.name} needs its question file: --dataset-path FILE ({_FILES[request.name]})"
-        )
-    path = Path(request.path).expanduser()
-    if not path.is_file():
-        raise ValueError(f"dataset_path {path} does not exist or is not a file")
+    path = file_of(request)
     questions = read_turns(path)
     check_texts(questions, path)
     title = f"{request.name} ({path.name}): the first turn of each question"

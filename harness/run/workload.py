@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from specbench.harness.engines.base import Model
 from specbench.harness.registry import WORKLOADS, lookup
@@ -14,7 +13,7 @@ from specbench.harness.run.progress import Progress
 from specbench.harness.spec.conditions import Conditions
 from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.assets.table import asset_of_workload
-from specbench.workloads.base import FROM_A_FILE, FROM_A_PATH, GENERATED, Workload, WorkloadRequest
+from specbench.workloads.base import FROM_A_FILE, GENERATED, Workload, WorkloadRequest, file_of
 from specbench.workloads.mixture import interleave, requests_of
 
 _loader = partial(lookup, WORKLOADS, kind="dataset-name")
@@ -34,10 +33,8 @@ def check_data_sets(conditions: Conditions) -> None:
             raise ValueError(
                 f"dataset_path is {request.path!r}; the data set {name} does not read a file: drop one of the two"
             )
-        if name in FROM_A_PATH and not request.path:
-            raise ValueError(f"dataset_name is {name!r}; it reads what --dataset-path names: give both")
-        if name in FROM_A_FILE and not Path(request.path or "").expanduser().is_file():
-            raise ValueError(f"dataset_path {request.path} does not exist or is not a file")
+        if name in FROM_A_FILE:
+            file_of(request)
 
 
 def load_workload(request: WorkloadRequest, model: Model, progress: Progress) -> Workload:

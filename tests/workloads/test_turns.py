@@ -54,7 +54,7 @@ def test_placeholders_are_no_questions(tmp_path, change, said):
 
 
 def test_a_question_file_must_be_named_and_exist(tmp_path):
-    with pytest.raises(ValueError, match=r"workload spec-bench needs its question file: .*hemingkx/Spec-Bench"):
+    with pytest.raises(ValueError, match=r"workload spec-bench needs a file: .*hemingkx/Spec-Bench"):
         question_files.load_question_file(request("spec-bench", None), TOKENIZER)
     with pytest.raises(ValueError, match="does not exist or is not a file"):
         question_files.load_question_file(request("spec-bench", tmp_path / "none.jsonl"), TOKENIZER)

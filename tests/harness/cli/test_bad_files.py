@@ -112,7 +112,7 @@ def test_paths_that_are_no_model(cli, chat, runs, tmp_path):
     ("given", "said"),
     [
         ("--dataset-name jsonl --dataset-path nowhere.jsonl", "dataset_path nowhere.jsonl does not exist"),
-        ("--dataset-name jsonl", "dataset_name is 'jsonl'; it reads what --dataset-path names: give both"),
+        ("--dataset-name jsonl", "workload jsonl needs a file: --dataset-path FILE"),
     ],
 )
 def test_a_missing_file_is_told_before_a_model_is_looked_for(cli, given, said):
