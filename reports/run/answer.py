@@ -40,7 +40,7 @@ def answer(view: RunView) -> str:
         sentence = f"{row_name(best)} may be faster than {baseline} in TPOT or not: {ratio_text(best)}"
     elif low > 1:
         sentence = f"{how_much} faster than {baseline} in TPOT"
-    elif high < 1:
+    elif all(_high(arm) < 1 for arm in compared):
         sentence = f"No arm is faster than {baseline} in TPOT: {how_much} as fast"
     else:
         sentence = f"No arm is clearly faster than {baseline} in TPOT: {how_much} as fast"
@@ -76,9 +76,9 @@ def equal_outputs(arm: ArmSummary) -> tuple[int, int]:
 
 
 def _compared(view: RunView) -> list[ArmSummary]:
-    """The fastest first, arms that are too noisy last."""
+    """Arms that are clearly faster than their baseline come first, then the fastest first."""
     found = (arm for arm in view.arms if arm.num_repeats and _is_compared(view, arm))
-    return sorted(found, key=lambda arm: (not _is_noisy(arm), _ratio(arm)), reverse=True)
+    return sorted(found, key=lambda arm: (_low(arm) > 1, _ratio(arm)), reverse=True)
 
 
 def _is_compared(view: RunView, arm: ArmSummary) -> bool:
@@ -94,6 +94,12 @@ def _is_noisy(arm: ArmSummary) -> bool:
 
 def _ratio(arm: ArmSummary) -> float:
     return (arm.speedup.tpot_ratio if arm.speedup else None) or 0.0
+
+
+def _low(arm: ArmSummary) -> float:
+    """Without an interval, the ratio itself."""
+    low = arm.speedup.tpot_ratio_low if arm.speedup else None
+    return _ratio(arm) if low is None else low
 
 
 def _high(arm: ArmSummary) -> float:

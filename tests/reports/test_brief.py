@@ -71,6 +71,12 @@ def test_the_notes_name_every_baseline_of_a_run_with_several(view):
             {"naive": (1.47, 0.25, 9.0), "eagle": (0.6, 0.31, 1.54)},
             "naive-eagle may be faster than no-spec in TPOT or not: inconclusive [0.25, 9.00]; ",
         ),
+        (
+            {"naive": (0.85, 0.16, 1.69), "eagle": (0.69, 0.27, 0.98)},
+            "naive-eagle may be faster than no-spec in TPOT or not: inconclusive [0.16, 1.69]; ",
+        ),
+        ({"naive": (11.22, None, None), "eagle": (1.4, 1.3, 1.5)}, "naive-eagle is 11.22x as fast as no-spec in TPOT"),
+        ({"naive": (0.5, 0.16, 1.69), "eagle": (0.69, 0.6, 0.98)}, "No arm is clearly faster than no-spec in TPOT: "),
         ({"naive": (1.47, 0.25, 9.0), "eagle": (1.4, 1.3, 1.5)}, "|y</b> is 1.40x [1.30, 1.50] faster than no-spec"),
         ({}, "no-spec: "),
     ],
