@@ -18,7 +18,10 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from decode_race import Cell
@@ -28,11 +31,13 @@ from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request, SamplingParams
 from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.core.synthetic import parse_acceptance
+from specbench.harness.engines.native.core.target_cache import CacheMemory
 from specbench.harness.engines.native.models.group import ALONE, Group, join
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.loader import dummy_target
 from specbench.harness.engines.native.models.score import last_logits
-from specbench.harness.spec.plans import PLANS
+from specbench.harness.spec.plans import PLANS, GraphPlan
+from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.attention.triton_attention import TritonAttention
 from specbench.strategies.naive_eagle import NaiveEagle
 from specbench.strategies.no_spec import NoSpec
@@ -42,23 +47,37 @@ NUM_CHECKED_TOKENS = 32
 NEAR_TIE_STEPS = 4
 
 
-def make_engine(target: LlamaModel, k: int, acceptance: str, batch: int, max_len: int, graph: str) -> Engine:
+def make_engine(
+    target: LlamaModel,
+    k: int,
+    acceptance: str,
+    batch: int,
+    max_len: int,
+    graph: GraphPlan,
+    attention: AttentionBackend | None = None,
+    cache_memory: CacheMemory | None = None,
+    **sizes: Any,
+) -> Engine:
+    """Nothing waits for the host unless all is eager. `sizes`: other fields of the engine's configuration."""
     strategy = NaiveEagle(k=k, head="random") if k else NoSpec()
+    is_eager = graph == PLANS["none"]
     config = EngineConfig(
         max_model_len=max_len,
         max_num_seqs=batch,
-        max_num_batched_tokens=8192,
         page_size=16,
-        graph=PLANS[graph],
-        sync="single" if graph == "none" else "none",
-        status_lag=0 if graph == "none" else 1,
+        graph=graph,
+        sync="single" if is_eager else "none",
+        status_lag=0 if is_eager else 1,
+        **{"max_num_batched_tokens": 8192, **sizes},
     )
-    return Engine(config, target, strategy, TritonAttention(), parse_acceptance(acceptance, k) if k else None)
+    forced = parse_acceptance(acceptance, k) if k else None
+    return Engine(config, target, strategy, attention or TritonAttention(), forced, cache_memory=cache_memory)
 
 
 def generate(engine: Engine, prompts: list[tuple[int, ...]], num_tokens: int) -> tuple[float, list[list[int]]]:
     """Seconds until the host has every token, and the tokens."""
-    torch.cuda.synchronize()
+    if engine.target.device.type == "cuda":
+        torch.cuda.synchronize()
     start = time.perf_counter()
     for index, prompt in enumerate(prompts):
         engine.add(Request(index, prompt, SamplingParams(max_tokens=num_tokens, seed=index)))
@@ -72,11 +91,12 @@ def generate(engine: Engine, prompts: list[tuple[int, ...]], num_tokens: int) ->
     return seconds, [r.output_ids for r in sorted(done, key=lambda r: r.id)]
 
 
-def check(target: LlamaModel, k: int, prompts: list[tuple[int, ...]], max_len: int) -> str:
-    """How many outputs are identical. SystemExit if a divergence is not a near-tie."""
+def check(target: LlamaModel, prompts: list[tuple[int, ...]], *engines: Callable[[], Engine]) -> str:
+    """How many outputs of two engines, each made when it is needed, are identical. SystemExit if a divergence is not a
+    near-tie."""
     outputs = []
-    for drafts, graph in ((0, "none"), (k, "one")):
-        engine = make_engine(target, drafts, "real", len(prompts), max_len, graph)
+    for make in engines:
+        engine = make()
         outputs.append(generate(engine, prompts, NUM_CHECKED_TOKENS)[1])
         del engine
         gc.collect()
@@ -105,8 +125,13 @@ class Timed:
         self.prompts = [tuple(rng.randrange(10, vocab) for _ in range(cell.prompt)) for _ in range(cell.batch)]
         self.num_tokens = num_tokens
         max_len = cell.prompt + num_tokens + 64
-        self.check = check(target, cell.k, self.prompts, max_len)
-        self.engine = make_engine(target, cell.k, f"synthetic:{acceptance}", cell.batch, max_len, "one")
+
+        def engine(k: int, acceptance: str, graph: str) -> Engine:
+            return make_engine(target, k, acceptance, cell.batch, max_len, PLANS[graph])
+
+        eager, captured = partial(engine, 0, "real", "none"), partial(engine, cell.k, "real", "one")
+        self.check = check(target, self.prompts, eager, captured)
+        self.engine = engine(cell.k, f"synthetic:{acceptance}", "one")
         self.engine.launcher.round_for(cell.batch, SamplingMode.GREEDY)
         for tokens in (16, 1, num_tokens):
             generate(self.engine, self.prompts, tokens)
@@ -136,7 +161,7 @@ def main() -> None:
         gc.freeze()
         print(json.dumps(dict(ready=shape, checks=[cell.check for cell in cells])), flush=True)
         for _ in sys.stdin:
-            print(json.dumps(dict(tps=[cell.tps() for cell in cells])), flush=True)
+            print(json.dumps(dict(figures=[cell.tps() for cell in cells])), flush=True)
 
 
 if __name__ == "__main__":

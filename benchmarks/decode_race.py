@@ -20,8 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 DRAFTS = (0, 4)  # of a cell that names none
@@ -44,9 +46,9 @@ class Cell:
 
 
 class Worker:
-    """Processes, one a rank, that have the engines of some cells and time each once when they are asked."""
+    """Processes, one a rank, that have the engines of some cells and time them when they are asked."""
 
-    def __init__(self, command: list[str], environments: list[dict[str, str]], cells: list[Cell]):
+    def __init__(self, command: list[str], environments: list[dict[str, str]], cells: Sequence[Any]):
         self.cells = cells
         self._processes = [
             subprocess.Popen(
@@ -55,7 +57,7 @@ class Worker:
             for environment in environments
         ]
 
-    def read(self, key: str) -> list:
+    def read(self, key: str) -> Any:
         """The next message of rank 0 with `key`; engines print other lines too. SystemExit when it has ended."""
         first = self._processes[0]
         assert first.stdout is not None
@@ -64,12 +66,17 @@ class Worker:
                 return message[key]
         raise SystemExit(f"{' '.join(first.args[1:3])} ended with status {first.wait()}")
 
-    def turn(self) -> dict[Cell, float]:
+    def ask(self, words: str) -> Any:
+        """The figures that rank 0 answers to a line for all ranks."""
         for process in self._processes:
             assert process.stdin is not None
-            process.stdin.write("turn\n")
+            process.stdin.write(f"{words}\n")
             process.stdin.flush()
-        return dict(zip(self.cells, self.read("tps"), strict=True))
+        return self.read("figures")
+
+    def turn(self) -> dict[Cell, float]:
+        """Every cell once."""
+        return dict(zip(self.cells, self.ask("turn"), strict=True))
 
     def close(self) -> None:
         for process in self._processes:
@@ -77,10 +84,10 @@ class Worker:
             process.wait()
 
 
-def cells_of(loads: list[str]) -> dict[int, list[Cell]]:
+def cells_of(loads: list[str], parse: Callable[[str], Any] = Cell.parse) -> dict[int, list[Any]]:
     """By K, in the order in which they were named."""
     words = [word for load in loads for word in ([load] if "/" in load else [f"{k}/{load}" for k in DRAFTS])]
-    found = [Cell.parse(word) for word in words]
+    found = [parse(word) for word in words]
     return {k: [cell for cell in found if cell.k == k] for k in sorted({cell.k for cell in found})}
 
 

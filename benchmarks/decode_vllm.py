@@ -14,8 +14,12 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from decode_race import Cell
+
+if TYPE_CHECKING:
+    from vllm.entrypoints.llm import LLM
 
 os.environ.update(
     VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1", VLLM_USE_FLASHINFER_SAMPLER="0", VLLM_LOGGING_LEVEL="ERROR"
@@ -59,20 +63,21 @@ def write_configs(shape: str) -> tuple[str, str]:
     return paths[0], paths[1]
 
 
-def kv_bytes(shape: str, cells: list[Cell], num_tokens: int, num_ranks: int) -> int:
-    """A GPU's share of the keys and values of the largest cell, with a tenth to spare so that nothing is preempted."""
+def num_cached(cells: list[Cell], num_tokens: int) -> int:
+    """Tokens of the largest cell, and the drafts beyond them."""
+    return max(cell.batch * (cell.prompt + num_tokens + 64) for cell in cells)
+
+
+def kv_bytes(shape: str, num_cached: int, num_ranks: int = 1) -> int:
+    """A GPU's share of the keys and values of so many tokens, with a tenth to spare so that nothing is preempted."""
     values = SHAPES[shape]
     num_values = 2 * values["num_hidden_layers"] * values["num_key_value_heads"] * values["head_dim"]
-    most = max(cell.batch * (cell.prompt + num_tokens + 64) for cell in cells)
-    return int(1.1 * 2 * num_values * most / num_ranks) + (1 << 30)  # bf16; the drafter's layer is in the 1 GiB
+    return int(1.1 * 2 * num_values * num_cached / num_ranks) + (1 << 30)  # bf16; the drafter's layer is in the 1 GiB
 
 
-def main() -> None:
-    (shape, _, num_ranks), acceptance, num_tokens = sys.argv[1].partition("@"), float(sys.argv[2]), int(sys.argv[3])
-    num_gpus = int(num_ranks or 1)
-    cells = [Cell.parse(word) for word in sys.argv[4:]]
-    k, max_batch = cells[0].k, max(cell.batch for cell in cells)
-    from vllm import SamplingParams
+def make_llm(shape: str, k: int, acceptance: float, **arguments: Any) -> LLM:
+    """Random weights; with K > 0, EAGLE-3 with forced acceptance. `arguments`: others of vLLM's. They fix the cache's
+    size: several engines share the card, so none may size its own by the memory that is free."""
     from vllm.entrypoints.llm import LLM
 
     target, draft = write_configs(shape)
@@ -82,16 +87,26 @@ def main() -> None:
             method="eagle3", model=draft, num_speculative_tokens=k, rejection_sample_method="synthetic",
             synthetic_acceptance_length=acceptance,
         )  # fmt: skip
+    return LLM(
+        model=target, skip_tokenizer_init=True, load_format="dummy", dtype="bfloat16", gpu_memory_utilization=0.1,
+        seed=0, enable_prefix_caching=False, disable_log_stats=True, speculative_config=speculative, **arguments,
+    )  # fmt: skip
+
+
+def main() -> None:
+    (shape, _, num_ranks), acceptance, num_tokens = sys.argv[1].partition("@"), float(sys.argv[2]), int(sys.argv[3])
+    num_gpus = int(num_ranks or 1)
+    cells = [Cell.parse(word) for word in sys.argv[4:]]
+    k, max_batch = cells[0].k, max(cell.batch for cell in cells)
     sizes = sorted({size for cell in cells for size in (cell.batch, cell.batch * (k + 1))})
-    # A cache of a fixed size: several engines share the card, so none may size its own by the memory that is free.
-    llm = LLM(
-        model=target, skip_tokenizer_init=True, load_format="dummy", dtype="bfloat16",
-        max_model_len=max(cell.prompt for cell in cells) + num_tokens + 64, gpu_memory_utilization=0.1,
-        kv_cache_memory_bytes=kv_bytes(shape, cells, num_tokens, num_gpus), max_num_seqs=max_batch, seed=0,
-        enable_prefix_caching=False, disable_log_stats=True, speculative_config=speculative,
+    llm = make_llm(
+        shape, k, acceptance, max_model_len=max(cell.prompt for cell in cells) + num_tokens + 64,
+        kv_cache_memory_bytes=kv_bytes(shape, num_cached(cells, num_tokens), num_gpus), max_num_seqs=max_batch,
         tensor_parallel_size=num_gpus,
         compilation_config=dict(cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=max(sizes)),
     )  # fmt: skip
+    from vllm import SamplingParams
+
     rng = random.Random(0)
 
     def generate(cell: Cell, tokens: int) -> float:
@@ -112,7 +127,7 @@ def main() -> None:
             generate(cell, tokens)
     print(json.dumps(dict(ready=[str(cell) for cell in cells])), flush=True)
     for _ in sys.stdin:
-        print(json.dumps(dict(tps=[tps(cell) for cell in cells])), flush=True)
+        print(json.dumps(dict(figures=[tps(cell) for cell in cells])), flush=True)
 
 
 if __name__ == "__main__":
