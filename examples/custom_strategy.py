@@ -46,7 +46,7 @@ class Echo(Strategy):
     """Its fields are its options: `echo:k=3` on the command line. k: drafts per round."""
 
     name: ClassVar[str] = "echo"
-    graph: ClassVar[str] = "one"  # its preferred graph plan on a GPU
+    graph: ClassVar[str] = "one_and_full"  # its preferred graph plan on a GPU
     depth_option: ClassVar[str | None] = "k"  # what a sweep varies
 
     k: int = 2

@@ -17,7 +17,7 @@ class DraftModel(AutoK):
     draft_sample_method: as for eagle."""
 
     name = "draft-model"
-    graph = "full_and_piecewise"
+    graph = "full"
     depth_option = "k"
     cover_options = "k=2,draft=self:10"
 

@@ -19,7 +19,7 @@ class Eagle(AutoK):
     requests are the likeliest token (greedy) or drawn (probabilistic)."""
 
     name = "eagle"
-    graph = "full_and_piecewise"
+    graph = "full"
     takes_head = True
     can_unpad = True
     depth_option = "k"

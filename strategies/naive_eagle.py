@@ -17,7 +17,7 @@ class NaiveEagle(Eagle):
     an EAGLE checkpoint, or `random`. draft_sample_method: as for eagle."""
 
     name = "naive-eagle"
-    graph = "one"
+    graph = "one_and_full"
     default_arm = ""
     cover_options = None
     same_rounds_as = Eagle.name

@@ -18,7 +18,7 @@ class Ngram(AutoK):
     suffix looked up (vLLM's prompt_lookup_min/max)."""
 
     name = "ngram"
-    graph = "one"
+    graph = "one_and_full"
     depth_option = "k"
     most_depth = 16
     default_arm = "ngram"

@@ -12,7 +12,7 @@ class NoSpec(Strategy):
     """No options of its own."""
 
     name = "no-spec"
-    graph = "one"
+    graph = "one_and_full"
     is_baseline = True
     default_arm = "no-spec"
     cover_options = ""

@@ -16,7 +16,7 @@ class ParallelEagle(AutoK):
     drafting (its config.json has ptd_token_id), or `random`. draft_sample_method: as for eagle."""
 
     name = "parallel-eagle"
-    graph = "full_and_piecewise"
+    graph = "full"
     takes_head = True
     one_pass = True
     depth_option = "k"

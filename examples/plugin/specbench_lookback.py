@@ -10,7 +10,7 @@ from specbench.harness.engines.native.models.features import Features
 
 @dataclass(frozen=True, kw_only=True)
 class Lookback(Strategy):
-    name, graph, depth_option, cover_options = "lookback", "one", "k", "k=3"  # documented in StrategyKind
+    name, graph, depth_option, cover_options = "lookback", "one_and_full", "k", "k=3"  # documented in StrategyKind
     k: int = 3
 
     def make_drafter(self, resources):

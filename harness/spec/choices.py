@@ -28,7 +28,7 @@ class Choices:
     state_update: str = "fused"
     status_lag: int | None = None
     # Properties of the strategy:
-    default_graph: str = "full_and_piecewise"  # its preferred plan for graph=auto
+    default_graph: str = "full"  # its preferred plan for graph=auto
     num_drafts: int = 1
     has_tree: bool = False
     can_unpad: bool = True  # its first drafter pass runs over the verified rows

@@ -120,7 +120,7 @@ class CertifyOptions(RunOptions):
     strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}; no-spec is always added.")
     cover: str | None = _arms(
         None,
-        "Instead of --strategy: at most 30 arms that cover every legal pair of switch values on this machine.",
+        "Instead of --strategy: at most 34 arms that cover every legal pair of switch values on this machine.",
         metavar="pairwise",
     )
     run: Path | None = _arms(

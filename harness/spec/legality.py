@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from .choices import ALLOWED, PART_MODES, Choices, allowed, declares
-from .plans import parse_plan
+from .plans import PLANS, parse_plan
 
 _CAPTURED = frozenset({"full", "one"})
 
@@ -188,9 +188,14 @@ def _auto_graph(c: Choices, capturable: bool) -> str:
     """The strategy's preferred plan, or the nearest plan that the other choices allow."""
     if not capturable:
         return "none"
-    whole = not c.graph_parts.keys() - {"mixed"}
-    in_one = whole and c.sync != "multi" and c.drafter == "padded" and not c.is_planned
-    return c.default_graph if c.default_graph != "one" or in_one else "full_and_piecewise"
+    plan = PLANS[c.default_graph]
+    host_in_mid_step = c.sync == "multi" or c.drafter == "unpadded"
+    whole = not c.graph_parts.keys() - {"mixed"} and not host_in_mid_step and not c.is_planned
+    if plan.target == "one" and not whole:
+        plan = replace(plan, target="full", first="full", later="full")
+    if plan.mixed == "full" and (host_in_mid_step or c.is_planned or c.has_tree):
+        plan = replace(plan, mixed="piecewise")
+    return plan.described()
 
 
 def _parts(c: Choices) -> dict[str, str]:

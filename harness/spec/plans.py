@@ -8,9 +8,9 @@ step (prompt chunks, alone or beside decodes) is a part of its own. Modes of a p
   full       one graph for the part
   one        decode parts only, and all three together: one graph for the whole round
 
-With `one` as a plan, mixed steps use piecewise graphs. vLLM's names are plans: FULL_DECODE_ONLY captures decodes in
-full and runs mixed steps eagerly, FULL_AND_PIECEWISE has full decodes and piecewise mixed steps, FULL captures both in
-full; PIECEWISE and NONE apply to both.
+With `one` as a plan, mixed steps use piecewise graphs; `one_and_full` captures them in full. vLLM's names are plans:
+FULL_DECODE_ONLY captures decodes in full and runs mixed steps eagerly, FULL_AND_PIECEWISE has full decodes and
+piecewise mixed steps, FULL captures both in full; PIECEWISE and NONE apply to both.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ PLANS: dict[str, GraphPlan] = {
     "full_and_piecewise": GraphPlan("full", "full", "full", "piecewise"),
     "full": GraphPlan("full", "full", "full", "full"),
     "one": GraphPlan("one", "one", "one", "piecewise"),
+    "one_and_full": GraphPlan("one", "one", "one", "full"),
 }
 
 

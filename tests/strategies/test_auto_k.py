@@ -224,9 +224,14 @@ def test_the_ratio_by_hand():
     assert counts.ratio == pytest.approx((1.0 + 8) / (1.6 + 8))
 
 
-def test_a_change_must_promise_more_than_a_little():
-    near = replace(TABLE, acceptance=(0.5, 0.5), loads=(_load(1, (9.9, 10.0), (1, 2)),))
-    assert TableDrafts(near).choose(1) == 2
+def test_a_change_must_pay_for_itself_in_the_rounds_that_the_number_has_stood():
+    """1% less time pays for a round within 100 rounds, 30% within 4."""
+    loads = (_load(1, (10.1, 10.0), (1, 2)), _load(2, (10.0, 10.1), (1, 2)), _load(3, (10.0, 14.3), (1, 2)))
+    for load, num_rounds in ((2, 102), (3, 4)):
+        counts = TableDrafts(replace(TABLE, acceptance=(0.5, 0.5), loads=loads))
+        assert counts.choose(1) == 2, "the first number has nothing to pay for"
+        chosen = [counts.choose(load) for _ in range(300)]
+        assert chosen == [2] * (num_rounds - 1) + [1] * (301 - num_rounds)
 
 
 def test_auto_reads_nothing_that_a_fixed_count_does_not_read(tmp_path: Path):

@@ -22,8 +22,8 @@ def test_defaults():
         "parallel-eagle": 4,
     }  # fmt: skip
     assert {name: s.graph for name, s in found.items()} == {
-        "no-spec": "one", "eagle": "full_and_piecewise", "eagle-topk": "full_and_piecewise", "naive-eagle": "one",
-        "draft-model": "full_and_piecewise", "ngram": "one", "parallel-eagle": "full_and_piecewise",
+        "no-spec": "one_and_full", "eagle": "full", "eagle-topk": "full_and_piecewise", "naive-eagle": "one_and_full",
+        "draft-model": "full", "ngram": "one_and_full", "parallel-eagle": "full",
     }  # fmt: skip
     assert all(s.name == name for name, s in found.items())
     assert {name for name, s in found.items() if s.tree is not None} == {"eagle-topk"}

@@ -49,19 +49,20 @@ CPU_PLANS = [Plan("cpu"), Plan("cpu", sync="multi"), late("cpu", "none", 1), lat
 # Every graph plan read at once, and each with one or two other policies: not the whole product, which adds no path.
 GPU_PLANS = [
     *(Plan("cuda", graph) for graph in ("none", "piecewise", "full_decode_only", "full_and_piecewise", "full", "one")),
+    late("cuda", "one_and_full", 1),
     *(Plan("cuda", graph, "multi") for graph in ("none", "full_decode_only", "full_and_piecewise")),
     *(late("cuda", graph, 1) for graph in ("full_and_piecewise", "one")),
     *(late("cuda", graph, 2) for graph in ("none", "full")),
     *(late("cuda", graph, 4) for graph in ("piecewise", "full_decode_only", "one")),
 ]
-# One of each graph plan, the last two as `auto` gives them: read a round late.
+# One of each graph plan, the last three read a round late, as `auto` gives them.
 MAIN_GPU_PLANS = [
     Plan("cuda"),
     Plan("cuda", "piecewise"),
     Plan("cuda", "full_decode_only"),
-    Plan("cuda", "full"),
+    late("cuda", "full", 1),
     late("cuda", "full_and_piecewise", 1),
-    late("cuda", "one", 1),
+    late("cuda", "one_and_full", 1),
 ]
 CPU = CPU_PLANS[0]
 

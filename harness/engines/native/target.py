@@ -46,25 +46,15 @@ def check_memory(shape: ModelConfig, dtype: torch.dtype, device: torch.device, n
 
 def _weight_bytes(shape: ModelConfig, dtype: torch.dtype, device: torch.device) -> int:
     """FP8 matrices stay one byte per number only if they are multiplied in FP8."""
-    all_weights, in_layers = num_weights(shape), num_layer_weights(shape)
+    all_weights, in_layers = num_weights(shape), shape.num_layer_weights
     kept = shape.fp8 is not None and shape.fp8.activations != "none" and multiplies_fp8(device, dtype)
     return in_layers * (1 if kept else dtype.itemsize) + (all_weights - in_layers) * dtype.itemsize
-
-
-def num_layer_weights(shape: ModelConfig) -> int:
-    """Elements of the layers' matrices."""
-    q, kv = shape.num_q_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    sparse = [] if shape.experts is None else [i for i in range(shape.num_layers) if shape.experts.has(i)]
-    inner = 3 * shape.intermediate_size * (shape.num_layers - len(sparse))
-    if shape.experts is not None:
-        inner += len(sparse) * shape.experts.num_experts * (3 * shape.experts.intermediate_size + 1)  # and the router
-    return shape.hidden_size * (shape.num_layers * (2 * q + 2 * kv) + inner)
 
 
 def num_weights(shape: ModelConfig) -> int:
     """Elements of all matrices."""
     embeddings = 1 if shape.tie_word_embeddings else 2
-    return num_layer_weights(shape) + embeddings * shape.vocab_size * shape.hidden_size
+    return shape.num_layer_weights + embeddings * shape.vocab_size * shape.hidden_size
 
 
 def shape_of(config: RunConfig, progress: Callable[[str, int, int], None] | None = None) -> ModelConfig:

@@ -36,7 +36,7 @@ _GRAPHS: dict[str, ServerArgs] = {
 }
 _NO_GRAPH = {
     "piecewise": "SGLang has piecewise graphs of prompts only",
-    "one": "SGLang captures the target and the drafter as separate graphs",
+    **dict.fromkeys(("one", "one_and_full"), "SGLang captures the target and the drafter as separate graphs"),
 }
 _FIXED = {  # switches of which SGLang has one value
     "sync": ("auto", "its scheduler runs one step ahead of the GPU, or not with engine.disable_overlap_schedule=true"),

@@ -107,11 +107,11 @@ def test_a_backend_that_is_not_installed_is_refused(monkeypatch, choice):
 
 
 _STRATEGIES = [
-    dict(default_graph="full_and_piecewise", num_drafts=4),  # eagle
-    dict(default_graph="one", num_drafts=1),  # naive-eagle
+    dict(default_graph="full", num_drafts=4),  # eagle
+    dict(default_graph="one_and_full", num_drafts=1),  # naive-eagle
     dict(default_graph="full_and_piecewise", num_drafts=31, has_tree=True, can_unpad=False),  # eagle-topk
-    dict(default_graph="one", num_drafts=4, can_unpad=False),  # ngram
-    dict(default_graph="one", num_drafts=0, can_unpad=False),  # no-spec
+    dict(default_graph="one_and_full", num_drafts=4, can_unpad=False),  # ngram
+    dict(default_graph="one_and_full", num_drafts=0, can_unpad=False),  # no-spec
 ]
 
 
@@ -150,8 +150,10 @@ def test_auto_on_a_cpu_and_on_a_gpu():
     assert resolve(Choices(device="cpu")).described() == dict(
         graph="none", sync="single", attention="torch", attention_drafter="torch", **plain
     )
-    gpu = resolve(Choices(device="cuda", default_graph="one"))
-    assert gpu.described() == dict(graph="one", sync="none", attention="triton", attention_drafter="triton", **plain)
+    gpu = resolve(Choices(device="cuda", default_graph="one_and_full"))
+    assert gpu.described() == dict(
+        graph="one_and_full", sync="none", attention="triton", attention_drafter="triton", **plain
+    )
     assert gpu.status_lag == 1 and resolve(Choices(device="cpu")).status_lag == 0
 
 
@@ -162,9 +164,10 @@ def test_auto_on_a_cpu_and_on_a_gpu():
         (dict(attention_drafter="torch"), "none", "single"),
         (dict(attention="flashinfer"), "full_and_piecewise", "single"),
         (dict(sync="multi"), "full_and_piecewise", "multi"),
+        (dict(has_tree=True), "one", "none"),
         (dict(graph_parts={"mixed": "none"}), "target:one/first:one/later:one/mixed:none", "none"),
-        (dict(graph_parts={"mixed": "full"}), "target:one/first:one/later:one/mixed:full", "none"),
-        (dict(graph_parts={"first": "none"}), "target:full/first:none/later:full/mixed:piecewise", "none"),
+        (dict(graph_parts={"mixed": "piecewise"}), "one", "none"),
+        (dict(graph_parts={"first": "none"}), "target:full/first:none/later:full/mixed:full", "none"),
         (dict(graph="FULL_AND_PIECEWISE"), "full_and_piecewise", "none"),
         (dict(graph="full-decode-only"), "full_decode_only", "none"),
         (dict(drafter="unpadded"), "target:full/first:piecewise/later:full/mixed:piecewise", "single"),
@@ -172,7 +175,7 @@ def test_auto_on_a_cpu_and_on_a_gpu():
     ],
 )
 def test_auto_goes_round_what_is_named(asked, graph, sync):
-    resolved = resolve(Choices(device="cuda", default_graph="one", **asked))
+    resolved = resolve(Choices(device="cuda", default_graph="one_and_full", **asked))
     assert (resolved.plan.described(), resolved.sync) == (graph, sync)
     assert resolved.status_lag == (1 if sync == "none" else 0)
 

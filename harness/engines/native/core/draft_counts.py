@@ -18,7 +18,7 @@ from specbench.harness.store.draft_table import DraftTable, read_draft_table
 _DECAY = 0.98  # of a round's weight, with each later round: a half-life of 34 rounds
 _BELIEF = 8.0  # weight of the table's own acceptance, in drafts: without new rounds it prevails again
 _MOST_RATIO, _MOST_RATE = 4.0, 0.99
-_MARGIN = 0.02  # required gain of another number: a change costs a round with fewer drafts
+_CHANGE_COST_ROUNDS = 1.0  # at most: the round after a rise verifies the fewer drafts that there are
 
 
 class DraftCounts(Protocol):
@@ -63,7 +63,8 @@ class TableDrafts:
         self._tpot_ms = [[load.tpot_ms(k) for k in self.choices] for load in table.loads]
         self._usual = self._tokens(1.0)
         self._num_accepted = self._num_expected = 0.0
-        self._index = len(self.choices) - 1
+        self._index: int | None = None
+        self._num_stood = 0  # rounds with this number
 
     @classmethod
     def read(cls, file: Path, strategy: str, options: Mapping[str, str]) -> TableDrafts:
@@ -79,8 +80,11 @@ class TableDrafts:
         usual, now, table_ms = self._usual, self._tokens(self.ratio), self._tpot_at(num_requests)
         promised = [ms * usual[k] / now[k] for ms, k in zip(table_ms, self.choices, strict=True)]
         best = min(range(len(promised)), key=promised.__getitem__)
-        if promised[best] < (1 - _MARGIN) * promised[self._index]:
-            self._index = best
+        self._num_stood += 1
+        # A change must pay for itself in as many rounds as the present number has stood: numbers that are about equal
+        # do not alternate, and one that is a little worse does not stay.
+        if self._index is None or promised[best] < (1 - _CHANGE_COST_ROUNDS / self._num_stood) * promised[self._index]:
+            self._index, self._num_stood = best, 0
         return self.choices[self._index]
 
     def accepted(self, num_drafts: int, status: Sequence[Sequence[int]]) -> None:

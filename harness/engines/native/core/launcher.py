@@ -11,6 +11,7 @@ from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.clock import EventClock, NullClock, PhaseClock
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.forward import EagerForward, GraphPool, PiecewiseForward, Runners, warm_up
+from specbench.harness.engines.native.core.graph_sizes import capture_sizes, most_rows, row_sizes
 from specbench.harness.engines.native.core.graphs import DecodeRound, GraphLaunch, Segment, split_round
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.layouts import MixedEntry, decode_batch, mixed_batch
@@ -23,23 +24,6 @@ from specbench.kernels.skinny_gemm import ROW_BLOCKS
 from specbench.kernels.triton_support import use_triton
 
 _PADDING_CHUNK = 8  # rows of a dummy request
-MAX_CAPTURED_ROWS = 512  # in a mixed step, as in vLLM: beyond it, the work hides the launches
-
-
-def capture_sizes(max_num_seqs: int) -> list[int]:
-    """Batch sizes (requests) that get a graph: 1, 2, 4, then multiples of 8 (of 16 beyond 64) up to the largest batch.
-
-    The sizes are in requests, not rows: each request has its K+1 rows, so no K can lead to a size that is not a
-    multiple of K+1.
-    """
-    sizes = {1, 2, 4, *range(8, 65, 8), *range(80, max_num_seqs + 1, 16), max_num_seqs}
-    return sorted(size for size in sizes if size <= max_num_seqs)
-
-
-def row_sizes(most: int) -> list[int]:
-    """Row counts that get a set of graphs in mixed steps: 1, 2, 4, 8, then multiples of 16 (of 32 beyond 256)."""
-    most = min(most, MAX_CAPTURED_ROWS)
-    return sorted({size for size in (1, 2, 4, 8, *range(16, 257, 16), *range(288, most + 1, 32), most) if size <= most})
 
 
 def q_of(state: RoundState) -> int:
@@ -78,7 +62,8 @@ class Launcher:
         q = q_of(state)
         decode_rows = sorted({size * (k + 1) for size in capture_sizes(max_num_seqs) for k in draft_counts})
         later_rows = [size * (state.tree.shape.topk if state.tree else 1) for size in capture_sizes(max_num_seqs)]
-        self._mixed_sizes = row_sizes(config.max_num_batched_tokens + max_num_seqs * q)
+        self._all_rows = config.max_num_batched_tokens + max_num_seqs * q
+        self._mixed_sizes = row_sizes(min(self._all_rows, most_rows(builder.target.config)))
         self._decode_runners = Runners(
             self._forward(plan.target, decode_rows),
             self._forward(plan.first, decode_rows),
@@ -122,12 +107,15 @@ class Launcher:
             self.launch_mixed(entries, mode, NullRanges(), self._capture_host)
 
     def _mixed_sizes_to_meet(self) -> Sequence[int]:
-        """Row counts of mixed steps that need their own graphs or kernels: few rows are padded to three sizes."""
+        """Row counts of mixed steps that need their own graphs or kernels: few rows are padded to three sizes; steps
+        beyond the captured ones run eagerly."""
+        most = self._mixed_sizes[-1]
+        beyond = [self._all_rows] if most < self._all_rows else []
         if self.plan.mixed == "piecewise":
-            return self._mixed_sizes
-        if self.plan.mixed == "full" or not use_triton(self._state.n_S):
+            return [*self._mixed_sizes, *beyond]
+        if not use_triton(self._state.n_S):
             return []
-        return [min(size, self._mixed_sizes[-1]) for size in ROW_BLOCKS]
+        return beyond if self.plan.mixed == "full" else [min(size, most) for size in ROW_BLOCKS]
 
     def _launch_dummies(self, decode_round: DecodeRound) -> None:
         n_S, dummy = self._state.n_S, self._state.dummy_slot
@@ -213,11 +201,12 @@ class Launcher:
         return batch, host, "piecewise" if in_pieces else "none"
 
     def _filled(self, entries: list[MixedEntry], size: int, num_drafts: int | None = None) -> StepBatch:
-        """The step on a captured layout: as many requests as there are slots; the dummy slot takes the spare rows. All
-        rows go through attention as ragged ones, since the number of decodes must not affect the launch."""
-        dummy = self._state.dummy_slot
+        """The step on a captured layout: as many requests as its rows may belong to, and one of the dummy slot, which
+        takes the spare rows. All rows go through attention as ragged ones, since the number of decodes must not affect
+        the launch."""
+        dummy, num_requests = self._state.dummy_slot, min(self._max_num_seqs + 1, size)
         spare = size - sum(entry.num_rows for entry in entries)
-        counts = [spare] + [0] * (self._max_num_seqs - len(entries))
+        counts = ([spare] + [0] * self._max_num_seqs)[: num_requests - len(entries)]
         padding = [MixedEntry(dummy, count, True, False, count, is_padding=True) for count in counts]
         batch = mixed_batch(self._state, [*entries, *padding], num_drafts)
         batch.num_decodes, batch.max_chunk, batch.max_kv = 0, size, self._state.max_kv

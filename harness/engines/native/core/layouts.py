@@ -7,15 +7,19 @@ and gets its own layout. Legend: batch.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.scheduler import ScheduledRows
-from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.native.core.state import RoundState, send
 from specbench.kernels.buffers import Outcome, PassRows, Rows
 from specbench.kernels.commit import NUM_STATUS_COLUMNS
+
+_ALIGNED_BYTES = 16
 
 
 def decode_batch(state: RoundState, num_requests: int, num_drafts: int | None = None) -> StepBatch:
@@ -87,13 +91,9 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry], num_drafts: int | 
     # Verification brings K+1 rows a decode; the drafter goes on over the accepted path, which a tree makes shorter.
     num_path_rows = state.path_drafts(num_drafts) + 1
     num_saved = num_decodes * (num_drafts + 1 - num_path_rows)
-    row_req: list[int] = []
-    row_off: list[int] = []
     num_drafts_B, base_row, logit_rows, advance, cu_q = [], [], [], [], [0]
     for index, entry in enumerate(entries):
         first, last = cu_q[-1], cu_q[-1] + entry.num_rows - 1
-        row_req += [index] * entry.num_rows
-        row_off += [0] * entry.num_rows if entry.is_padding else range(entry.num_rows)
         cu_q.append(last + 1)
         if entry.is_prefill:
             num_drafts_B.append(0 if entry.is_last_chunk else -1)
@@ -105,36 +105,58 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry], num_drafts: int | 
             base_row.append(index * num_path_rows)
             logit_rows += range(first, last + 1)
             advance.append(0)
-    i32, i64, num_requests = torch.int32, torch.int64, len(entries)
-    rows = _rows(
-        state,
-        num_decodes,
-        slot_B=state.upload([e.slot for e in entries], i64),
-        row_req_T=state.upload(row_req, i64),
-        row_off_T=state.upload(row_off, i32),
-        num_drafts_B=state.upload(num_drafts_B, i32),
-        # Padding rows have no keys: a layout may hold more of them than a slot has positions.
-        q_len_B=state.upload([0 if e.is_padding else e.num_rows for e in entries], i32),
-        base_row_B=state.upload(base_row, i64),
+    i32, i64, num_requests, num_rows = torch.int32, torch.int64, len(entries), cu_q[-1]
+    # As arrays: lists of thousands of rows would take the host as long as the device takes for a small model's step.
+    row_req_T = np.repeat(np.arange(num_requests), np.diff(cu_q))
+    row_off_T = np.arange(num_rows) - np.array(cu_q)[row_req_T]
+    row_off_T[np.array([e.is_padding for e in entries])[row_req_T]] = 0
+    longs = _sent(
+        state, i64, slot_B=[e.slot for e in entries], row_req_T=row_req_T, base_row_B=base_row, logit=logit_rows
     )
+    ints = _sent(
+        state,
+        i32,
+        row_off_T=row_off_T,
+        num_drafts_B=num_drafts_B,
+        # Padding rows have no keys: a layout may hold more of them than a slot has positions.
+        q_len_B=[0 if e.is_padding else e.num_rows for e in entries],
+        cu_q=cu_q,
+        advance=advance,
+        chunk_cu_q=[row - cu_q[num_decodes] for row in cu_q[num_decodes:]],
+    )
+    logit_row_R, cu_q_B1 = longs.pop("logit"), ints.pop("cu_q")
+    advance_B, chunk_cu_q_B1 = ints.pop("advance"), ints.pop("chunk_cu_q")
+    rows = _rows(state, num_decodes, **longs, **ints)
     return StepBatch(
         num_requests=num_requests,
-        num_rows=len(row_req),
+        num_rows=num_rows,
         rows=rows,
         outcome=_outcome(state, num_requests, num_drafts),
         next_rows=PassRows.new(num_requests, num_requests, state.device),
         next_cu_q_B1=torch.arange(num_requests + 1, dtype=i32, device=state.device),
-        cu_q_B1=state.upload(cu_q, i32),
-        logit_row_R=state.upload(logit_rows, i64),
-        advance_B=state.upload(advance, i32),
+        cu_q_B1=cu_q_B1,
+        logit_row_R=logit_row_R,
+        advance_B=advance_B,
         num_decodes=num_decodes,
         decode_q=num_drafts + 1,
         max_chunk=max((e.num_rows for e in entries[num_decodes:]), default=0),
-        chunk_cu_q_B1=state.upload([row - cu_q[num_decodes] for row in cu_q[num_decodes:]], i32),
+        chunk_cu_q_B1=chunk_cu_q_B1,
         max_kv=min(max(e.kv_len for e in entries) + state.lookahead.reach, state.max_kv),  # drafting goes beyond
         q_lens=tuple(e.num_rows for e in entries),
         slots=tuple(e.slot for e in entries),
     )
+
+
+def _sent(state: RoundState, dtype: torch.dtype, **arrays: list[int] | np.ndarray) -> dict[str, Tensor]:
+    """The arrays on the device, sent in one copy, each aligned as a tensor of its own: Triton compiles for that."""
+    step = _ALIGNED_BYTES // dtype.itemsize
+    starts = [0, *accumulate(-(-len(values) // step) * step for values in arrays.values())]
+    host = torch.zeros(starts[-1], dtype=dtype)
+    places = {name: slice(start, start + len(arrays[name])) for name, start in zip(arrays, starts, strict=False)}
+    for name, place in places.items():
+        host.numpy()[place] = arrays[name]
+    device = send(host, state.device)
+    return {name: device[place] for name, place in places.items()}
 
 
 def _rows(state: RoundState, num_decodes: int, **layout: Tensor) -> Rows:

@@ -92,6 +92,16 @@ class ModelConfig:
             return (min(1, n - 1), n // 2, n - 1)
         return (2, n // 2, n - 3)
 
+    @property
+    def num_layer_weights(self) -> int:
+        """Elements of the layers' matrices."""
+        q, kv = self.num_q_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        sparse = [] if self.experts is None else [i for i in range(self.num_layers) if self.experts.has(i)]
+        inner = 3 * self.intermediate_size * (self.num_layers - len(sparse))
+        if self.experts is not None:
+            inner += len(sparse) * self.experts.num_experts * (3 * self.experts.intermediate_size + 1)  # and the router
+        return self.hidden_size * (self.num_layers * (2 * q + 2 * kv) + inner)
+
     def with_layers(self, num_layers: int) -> ModelConfig:
         return replace(self, num_layers=num_layers)
 

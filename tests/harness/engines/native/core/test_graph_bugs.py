@@ -29,8 +29,8 @@ from toy.scripted import PATTERNS, Script, Scripted
 
 from specbench.harness.engines.native.core.clock import NullClock
 from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.graph_sizes import capture_sizes
 from specbench.harness.engines.native.core.graphs import split_round
-from specbench.harness.engines.native.core.launcher import capture_sizes
 from specbench.harness.engines.native.core.layouts import MixedEntry, decode_batch, mixed_batch
 from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.sampler import SamplingMode
@@ -141,7 +141,7 @@ def test_b06_each_pass_has_metadata_of_its_own():
     assert later.kv_len_B.data_ptr() != first.kv_len_B.data_ptr()
 
 
-@pytest.mark.parametrize("name", [name for name in PLANS if name != "one"])
+@pytest.mark.parametrize("name", [name for name, plan in PLANS.items() if plan.target != "one"])
 def test_b07_rounds_of_other_row_counts_are_other_graphs(name):
     """vLLM PR 23679: a graph of B * (K+1) rows was replayed for B rows."""
     phases = [Phase(n, lambda b: None) for n in ("verify", "accept", "draft_first", "draft_next")]

@@ -14,12 +14,14 @@ from toy.plans import CPU, CPU_PLANS, Plan, late
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
+from specbench.harness.engines.native.core import launcher as launcher_module
 from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core.graph_sizes import MIN_CAPTURED_ROWS, most_rows, row_sizes
 from specbench.harness.engines.native.core.graphs import DecodeRound, split_round
-from specbench.harness.engines.native.core.launcher import MAX_CAPTURED_ROWS, row_sizes
 from specbench.harness.engines.native.core.layouts import MixedEntry
 from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.core.strategy import Phase
+from specbench.harness.engines.native.models.shapes import SHAPES
 from specbench.harness.engines.ranges import NullRanges
 from specbench.harness.spec.plans import PLANS, GraphPlan, parse_plan
 
@@ -74,9 +76,17 @@ def test_the_hosts_own_phases_split_a_graph():
 
 
 def test_row_sizes_of_mixed_steps():
-    for most in (1, 3, 8, 17, 100, 256, 300, 511, 512, 5000):
+    for most in (1, 3, 8, 17, 100, 256, 300, 511, 512, 2368, 5000):
         sizes = row_sizes(most)
-        assert sizes == sorted(set(sizes)) and sizes[0] == 1 and sizes[-1] == min(most, MAX_CAPTURED_ROWS)
+        assert sizes == sorted(set(sizes)) and (sizes[0], sizes[-1]) == (1, most)
+        assert all(above - below <= below / 8 for below, above in itertools.pairwise(sizes) if below >= 128)
+
+
+def test_a_small_models_mixed_steps_are_captured_whatever_their_rows():
+    """A large one's work hides the launches from a few hundred rows on."""
+    rows = {name: most_rows(SHAPES[name].config) for name in ("smollm2-135m", "qwen2.5-1.5b", "llama-3.1-8b")}
+    assert rows["smollm2-135m"] > 30_000 and 2_000 < rows["qwen2.5-1.5b"] < 4_000
+    assert rows["llama-3.1-8b"] < 600 and most_rows(SHAPES["llama-2-70b"].config) == MIN_CAPTURED_ROWS
 
 
 @pytest.mark.parametrize(("num_rows", "size"), [(1, 1), (3, 4), (16, 16), (63, 64), (64, 64), (65, None)])
@@ -95,7 +105,8 @@ def test_a_captured_mixed_step_takes_the_smallest_size_that_holds_it(monkeypatch
 
     def overwrite(batch, filled):
         counts = filled.q_lens
-        assert (counts[0], sum(counts), len(counts)) == (num_rows, size, 5) and filled.cu_q_B1[-1] == size
+        assert (counts[0], sum(counts), len(counts)) == (num_rows, size, min(5, size))
+        assert filled.cu_q_B1[-1] == size
 
     monkeypatch.setattr(StepBatch, "overwrite", overwrite)
     monkeypatch.setattr(launcher, "_mixed_graph", lambda size, mode, num_drafts: asked.append(size) or Graph())
@@ -162,8 +173,9 @@ def test_c26_the_mode_of_each_part_is_free(few_words: FewWords, modes):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("graph", ["full", "full_and_piecewise"])
-def test_c33_mixed_steps_of_many_sizes_and_beyond_the_largest(few_words: FewWords, graph):
+def test_c33_mixed_steps_of_many_sizes_and_beyond_the_largest(monkeypatch, few_words: FewWords, graph):
     """Steps of a few rows, of hundreds, and of more than were captured: those run eagerly, and their rows say so."""
+    monkeypatch.setattr(launcher_module, "most_rows", lambda model: MIN_CAPTURED_ROWS)
     requests = [
         request(i, text_prompt(i, n), max_tokens=30) for i, n in enumerate((1, 700, 5, 33, 64, 250, 2, 17, 600, 8))
     ]
@@ -174,7 +186,7 @@ def test_c33_mixed_steps_of_many_sizes_and_beyond_the_largest(few_words: FewWord
     oracle = {r.id: generate(alone, [replace(r, output_ids=[])])[r.id].output_ids for r in requests}
     engine = few_words.engine(plan, 2, max_num_seqs=3, max_num_batched_tokens=750, **sizes)
     assert_as_oracle(engine, generate(engine, requests), oracle)
-    mixed = {(r.graph, r.num_rows > MAX_CAPTURED_ROWS) for r in engine.log.rows if r.kind == "mixed"}
+    mixed = {(r.graph, r.num_rows > MIN_CAPTURED_ROWS) for r in engine.log.rows if r.kind == "mixed"}
     assert mixed == {("none", True), (PLANS[graph].mixed, False)}
 
 

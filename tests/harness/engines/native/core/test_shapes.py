@@ -11,7 +11,7 @@ from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.launcher import capture_sizes
+from specbench.harness.engines.native.core.graph_sizes import capture_sizes
 
 
 def _requests(num: int, max_tokens: int = 10) -> list:
