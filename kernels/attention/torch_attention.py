@@ -6,10 +6,12 @@ heads sharing one key head, D head dimension, B requests, P pages.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from specbench.kernels import compiled
@@ -166,17 +168,24 @@ def _attend(q_qHD: Tensor, k_cache: Tensor, v_cache: Tensor, request: _Request, 
     k_1HLD, v_1HLD = _by_head(k_cache, request), _by_head(v_cache, request)
     if q == 1:
         packed = q_qHD.reshape(1, num_kv_heads, group, head_dim)
-        out = scaled_dot_product_attention(packed, k_1HLD, v_1HLD, attn_mask=request.bias, scale=scale)
+        out = _product(packed, k_1HLD, v_1HLD, request.bias, scale)
         return out.reshape(1, num_heads, head_dim)
     q_HqGD = q_qHD.view(q, num_kv_heads, group, head_dim).transpose(0, 1)
     if _is_packed(q, group):
         packed = q_HqGD.reshape(1, num_kv_heads, q * group, head_dim)
-        out = scaled_dot_product_attention(packed, k_1HLD, v_1HLD, attn_mask=request.bias, scale=scale)
+        out = _product(packed, k_1HLD, v_1HLD, request.bias, scale)
         return out.view(num_kv_heads, q, group, head_dim).transpose(0, 1).reshape(q, num_heads, head_dim)
     shape = (num_kv_heads, group, request.kv_len, head_dim)
     k_HGLD, v_HGLD = k_1HLD.transpose(0, 1).expand(shape), v_1HLD.transpose(0, 1).expand(shape)
-    out = scaled_dot_product_attention(q_HqGD.transpose(1, 2), k_HGLD, v_HGLD, attn_mask=request.bias, scale=scale)
-    return out.permute(2, 0, 1, 3).reshape(q, num_heads, head_dim)
+    out = _product(q_HqGD.transpose(1, 2), k_HGLD, v_HGLD, request.bias, scale)
+    return out.permute(2, 0, 1, 3).reshape(q, num_heads, head_dim).contiguous()
+
+
+def _product(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """Attention by torch. On a GPU by plain products: under a mask, torch's memory-efficient kernel gives a wrong last
+    row for 65, 129, 193, ... rows of fp32 (torch 2.11 on an H100), and this is the reference for all others."""
+    with sdpa_kernel(SDPBackend.MATH) if q.is_cuda else nullcontext():
+        return scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
 
 
 def _is_packed(q: int, group: int) -> bool:

@@ -18,6 +18,7 @@ from specbench.kernels.attention.flash_attention import FlashAttention
 from specbench.kernels.attention.flash_libs import find_flash_attention
 from specbench.kernels.attention.flashinfer_attention import FlashInferAttention
 from specbench.kernels.attention.flashinfer_lib import flashinfer_missing, is_jit_disabled
+from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.attention.triton_attention import TritonAttention
 
 pytestmark = pytest.mark.gpu
@@ -118,6 +119,17 @@ GENERAL = ["triton", "flash-attention", "flash-attention-own-splits", "flashinfe
 @pytest.mark.parametrize("name", GENERAL)
 def test_uniform(name, case, backends):
     check(backends(name), fitting(name, case))
+
+
+@pytest.mark.parametrize("num_rows", [64, 65, 129, 193, 200])
+def test_the_reference_says_on_a_gpu_what_it_says_on_a_cpu(num_rows):
+    """The kernel that torch would choose under a mask gets the last of 64 n + 1 rows wrong."""
+    case = Case(lengths=((num_rows, num_rows),), num_kv_heads=3, group=3, head_dim=64, dtype=torch.float32)
+    step = make_step(case, CUDA)
+    meta = replace(step.meta, **{n: getattr(step.meta, n).cpu() for n in ("cu_q_B1", "kv_len_B", "block_table_BP")})
+    inputs = (x.cpu() for x in (step.q_THD, step.k_cache, step.v_cache))
+    on_cpu = TorchAttention().forward(*inputs, replace(meta, cache={}), step.scale)
+    assert (step.expected_THD().cpu() - on_cpu).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("case", RAGGED, ids=str)
