@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -48,7 +49,7 @@ class FakeChild:
                 serving.wait()
                 continue
             self._advance(live, serving)
-        return {"engine.spec_decode_num_drafts": float(self._step)}
+        return {"engine.spec_decode_num_drafts": float(self._step), "collects": float(gc.isenabled())}
 
     def _advance(self, live: dict, serving: Serving) -> None:
         start_ns = time.monotonic_ns()

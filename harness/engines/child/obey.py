@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from capture import Capture, capture_of
+from collection import no_collection
 from origin import check_findable, check_imported
 from wire import Serving
 
@@ -91,7 +92,8 @@ def _obey(
         send({"opened": _opened(handler, command)})
     elif do == "serve":
         serving = Serving(command["requests"], command["max_concurrency"], send, cancelled)
-        counters = dict(handler.serve(serving))
+        with no_collection():
+            counters = dict(handler.serve(serving))
         serving.flush()
         send({"served": {"counters": counters}})
     elif do == "reset":

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from specbench.harness.engines.base import RowSink
+from specbench.harness.engines.child.collection import no_collection
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.logprobs import TokenLogprobs
@@ -65,7 +66,8 @@ def run_block(engine: Engine, load: Load, sink: RowSink, decode: Decode | None =
     engine.views.align_clocks()
     ended: list[tuple[Request, int]] = []
     try:
-        _send_all(engine, load, sink, StopStrings(load.stop, decode), ended)
+        with no_collection():
+            _send_all(engine, load, sink, StopStrings(load.stop, decode), ended)
     finally:
         if logprobs := [row for request, num_kept in ended for row in logprob_rows(request, num_kept)]:
             sink.add_logprobs(logprobs)

@@ -8,12 +8,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import aiohttp
 
+from specbench.harness.engines.child.collection import no_collection
+
 from . import stream
 from .answers import Answer, read_answer
 from .delay import measured_delay
 from .endpoint import Endpoint, run_loop
 from .stream import Exchange
-from .traffic import no_collection, send_all
+from .traffic import send_all
 
 GONE_AFTER = 3  # refused connections, one after another
 Add = Callable[[int, Answer], None]

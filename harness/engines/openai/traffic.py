@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import aiohttp
 
@@ -65,16 +63,3 @@ async def send_all(
         await asyncio.gather(*tasks, return_exceptions=True)
         while not ended.empty():
             take(*ended.get_nowait())
-
-
-@contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """Disables the garbage collector, which scans every object of the process while bytes wait for their time stamp."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+
 import pytest
 from toy.engines import assert_idle, deployed, make_engine, named_strategy
 from toy.plans import CPU
@@ -83,6 +86,17 @@ def test_a_sink_that_wants_no_more_is_heard(deployment, load):
     again = Sink()
     deployment.measure(load, again)
     assert len(again.requests) == NUM_REQUESTS, "as good as before"
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt()])
+def test_nothing_is_collected_between_two_steps(deployment, load, error):
+    """A full collection would be one step of a quarter of a second."""
+    sink, on = Sink(stop_after=2, error=error), []
+    step = deployment.engine.step
+    deployment.engine.step = lambda: (on.append(gc.isenabled()), step())[1]
+    with contextlib.suppress(KeyboardInterrupt):
+        deployment.measure(load, sink)
+    assert on and not any(on) and gc.isenabled()
 
 
 def test_steps_of_a_block_that_is_cut_short_are_handed_over(deployment, load):

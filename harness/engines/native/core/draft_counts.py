@@ -59,6 +59,7 @@ class TableDrafts:
     def __init__(self, table: DraftTable):
         self.choices = table.counts
         self._rates = table.acceptance
+        self._expected = [0.0, *accumulate(self._rates)]  # accepted drafts by how many were tried
         self._loads = [load.max_concurrency for load in table.loads]
         self._tpot_ms = [[load.tpot_ms(k) for k in self.choices] for load in table.loads]
         self._usual = self._tokens(1.0)
@@ -91,9 +92,9 @@ class TableDrafts:
         counts = [row[0] for row in status if row[1]]  # only of requests that had not ended
         if not counts:
             return
-        tried = [self._rates[: min(count + 1, num_drafts)] for count in counts]
+        num_expected = sum(self._expected[min(count + 1, num_drafts)] for count in counts)
         self._num_accepted = _DECAY * self._num_accepted + sum(counts) / len(counts)
-        self._num_expected = _DECAY * self._num_expected + sum(map(sum, tried)) / len(counts)
+        self._num_expected = _DECAY * self._num_expected + num_expected / len(counts)
 
     def _tokens(self, ratio: float) -> list[float]:
         """Expected tokens of a round by its number of drafts, from 0."""

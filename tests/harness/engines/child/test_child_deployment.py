@@ -100,7 +100,7 @@ def test_a_block(deployment):
     assert list(rows["p20"].output_token_ids) == list(range(21, 29)) and rows["p20"].finish_reason == "length"
     assert rows["p20"].num_prompt_tokens == 2 and rows["p20"].t_submit_ns < rows["p20"].t_first_ns
     assert rows["p30"].t_submit_ns > min(rows["p10"].t_last_ns, rows["p20"].t_last_ns), "two at a time"
-    assert sink.counters == {"engine.spec_decode_num_drafts": 8.0}
+    assert sink.counters == {"engine.spec_decode_num_drafts": 8.0, "collects": 0.0}
     first = [row for row in sink.steps if row.request_id == 0]
     assert [(row.is_prefill, row.num_proposed, row.num_accepted, row.num_emitted) for row in first] == [
         (True, 0, 0, 1),
