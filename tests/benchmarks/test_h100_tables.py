@@ -1,0 +1,46 @@
+"""The tables of arrivals and of K by load in benchmarks/README.md are those of the stored repeats."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+from arrivals_race import misses, table  # noqa: E402
+
+README = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
+
+
+def _kept(name: str) -> list | dict:
+    return json.loads((BENCHMARKS / "results" / name).read_text(encoding="utf-8"))
+
+
+def test_arrivals():
+    rows = _kept("arrivals-h100.json")
+    printed = table(rows).splitlines()
+    start = README.index(printed[0])
+    assert README[start : start + len(printed)] == printed
+    assert not any(map(misses, rows)) and {len(row["ours"]) for row in rows} == {2}
+
+
+def test_k_by_load():
+    start = README.index("### K by load")
+    rows = [
+        [c.strip() for c in line.split("|")[1:-1]]
+        for line in README[start : start + 25]
+        if line[:3].strip("| ").isdigit()
+    ]
+    loads = _kept("auto-k-h100.json")["loads"]
+    assert len(rows) == len(loads) == 4
+    for row, load in zip(rows, loads, strict=True):
+        medians = {arm: statistics.median(repeats) for arm, repeats in load["tpot_ms"].items()}
+        assert row[0] == str(load["max_concurrency"])
+        assert row[1:6] == [f"{medians[f'eagle:k={k}']:.3f}" for k in (1, 2, 3, 4, "auto")]
+        ratio, low, high = load["ratio"]
+        assert row[7] == f"{ratio:.3f} [{low:.3f}, {high:.3f}]"
+        fixed = {arm: ms for arm, ms in medians.items() if arm != "eagle:k=auto"}
+        assert load["best"] == min(fixed, key=fixed.__getitem__)
