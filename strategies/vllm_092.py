@@ -14,14 +14,12 @@ from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
-from specbench.harness.engines.native.core.state import send
+from specbench.harness.engines.native.core.state import send_together
 from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Phase
 from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata, HostLengths
 
 from .chain_drafter import ChainDrafter
-
-_ALIGN_BYTES = 16
 
 
 class UnpaddedChainDrafter(ChainDrafter):
@@ -84,8 +82,8 @@ def unpadded_rows(
     sample_row[:real] = cu_q[1:] - 1
 
     num_rows = int(cu_q[-1])
-    gather_R, row_req_R, sample_row_B = _sent((gather, request, sample_row), torch.int64, b.rows.slot_B.device)
-    cu_q_B1, kv_len_B = _sent((cu_q, kv_len), torch.int32, b.rows.slot_B.device)
+    gather_R, row_req_R, sample_row_B = send_together((gather, request, sample_row), torch.int64, b.rows.slot_B.device)
+    cu_q_B1, kv_len_B = send_together((cu_q, kv_len), torch.int32, b.rows.slot_B.device)
     max_q = max_query_len(host, counts.tolist(), cu_q_B1)
     meta = AttentionMetadata.ragged(
         cu_q_B1, kv_len_B, b.rows.block_table_BP[:real], max_q=max_q, max_kv=b.bound_of("first")
@@ -97,18 +95,3 @@ def unpadded_rows(
         (AttentionPart(0, num_rows, meta),),
     )
     return UnpaddedRows(gather_R, row_req_R, sample_row_B, forward, cu_q, kv_len)
-
-
-def _sent(arrays: tuple[np.ndarray, ...], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """Each array as a device tensor, all in one copy.
-
-    Each is aligned to 16 bytes, because Triton would compile a second kernel for unaligned ones.
-    """
-    lengths = [len(array) for array in arrays]
-    step = _ALIGN_BYTES // dtype.itemsize
-    starts = np.cumsum([0] + [-(-length // step) * step for length in lengths]).tolist()
-    joined = torch.empty(starts[-1], dtype=dtype)
-    for start, array in zip(starts, arrays, strict=False):
-        joined[start : start + len(array)] = torch.from_numpy(array)
-    joined = send(joined, device)
-    return [joined[start : start + length] for start, length in zip(starts, lengths, strict=False)]

@@ -6,9 +6,10 @@ about thirty arms, while the full product has hundreds. spec/legality.py decides
 greedily: each new arm adds the most uncovered pairs (AETG, Cohen et al. 1997). Several orders of the candidates are
 tried, and the smallest cover is taken. The same machine gets the same arms every time.
 
-Two special cases. A strategy that declares `same_rounds_as` another (naive-eagle: eagle with the plan `one`) counts as
-that other strategy here, and appears under its own name with that plan. The first pass of an unpadded drafter cannot
-be captured in a graph of its own: under plans that would capture it, it runs in piecewise graphs, as with `graph=auto`.
+Two special cases. A strategy that declares `same_rounds_as` another (naive-eagle: eagle with the plan `one_and_full`)
+counts as that other strategy here, and appears under its own name with that plan. The first pass of an unpadded drafter
+cannot be captured in a graph of its own: under plans that would capture it, it runs in piecewise graphs, as with
+`graph=auto`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from .choices import ALLOWED, PART_MODES, Choices, allowed, declares
-from .plans import PLANS, parse_plan
+from .plans import PLANS, GraphPlan, parse_plan
 
 _CAPTURED = frozenset({"full", "one"})
 
@@ -177,17 +177,18 @@ def _resolve_auto(c: Choices) -> Choices:
         c = replace(c, drafter="padded", attention_drafter="same")
     c = replace(c, attention=c.attention if c.attention != "auto" else "triton" if cuda and _has("triton") else "torch")
     capturable = cuda and not c.reads_lengths
-    c = replace(c, plan=parse_plan(_auto_graph(c, capturable) if c.graph == "auto" else c.graph, _parts(c)))
+    plan = _auto_graph(c, capturable) if c.graph == "auto" else parse_plan(c.graph, {})
+    c = replace(c, plan=replace(plan, **_parts(c)))
     free = capturable and not c.is_planned and c.drafter == "padded"
     sync = c.sync if c.sync != "auto" else "none" if free else "single"
     lag = c.status_lag if c.status_lag is not None else 1 if sync == "none" else 0
     return replace(c, sync=sync, status_lag=lag)
 
 
-def _auto_graph(c: Choices, capturable: bool) -> str:
+def _auto_graph(c: Choices, capturable: bool) -> GraphPlan:
     """The strategy's preferred plan, or the nearest plan that the other choices allow."""
     if not capturable:
-        return "none"
+        return PLANS["none"]
     plan = PLANS[c.default_graph]
     host_in_mid_step = c.sync == "multi" or c.drafter == "unpadded"
     whole = not c.graph_parts.keys() - {"mixed"} and not host_in_mid_step and not c.is_planned
@@ -195,7 +196,7 @@ def _auto_graph(c: Choices, capturable: bool) -> str:
         plan = replace(plan, target="full", first="full", later="full")
     if plan.mixed == "full" and (host_in_mid_step or c.is_planned or c.has_tree):
         plan = replace(plan, mixed="piecewise")
-    return plan.described()
+    return plan
 
 
 def _parts(c: Choices) -> dict[str, str]:

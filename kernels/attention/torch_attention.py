@@ -6,7 +6,6 @@ heads sharing one key head, D head dimension, B requests, P pages.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +20,6 @@ from specbench.kernels.attention.base import AttentionMetadata
 # the keys once instead of G times: 2-12 times faster than enable_gqa at q = 1, 1.2-2 times at q = 5 to 16. Longer
 # chunks gain little, and packing them would cost a mask G times the size.
 _MAX_PACKED_ROWS = 256
-
 # Up to this product of query rows (of one key head), keys and requests, one compiled loop on one core is faster than
 # torch's operations on two.
 _MAX_COMPILED_SCORES = 6000
@@ -182,10 +180,19 @@ def _attend(q_qHD: Tensor, k_cache: Tensor, v_cache: Tensor, request: _Request, 
 
 
 def _product(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-    """Attention by torch. On a GPU by plain products: under a mask, torch's memory-efficient kernel gives a wrong last
-    row for 65, 129, 193, ... rows of fp32 (torch 2.11 on an H100), and this is the reference for all others."""
-    with sdpa_kernel(SDPBackend.MATH) if q.is_cuda else nullcontext():
+    """On a GPU by plain products: with a mask and keys broadcast over query heads, torch's memory-efficient kernel gets
+    the last of 65, 129, 193, ... fp32 rows wrong (torch 2.11 on an H100; pytorch issue 191937)."""
+    if not q.is_cuda:
         return scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
+    with sdpa_kernel(SDPBackend.MATH):
+        return in_blocks(q, k, v, bias, scale)
+
+
+def in_blocks(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, most: int = 512) -> Tensor:
+    """At most so many query rows at a time, since plain products keep all scores."""
+    blocks = [(q, bias)] if bias is None else zip(q.split(most, -2), bias.split(most), strict=True)
+    parts = [scaled_dot_product_attention(rows, k, v, attn_mask=b, scale=scale) for rows, b in blocks]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
 
 
 def _is_packed(q: int, group: int) -> bool:

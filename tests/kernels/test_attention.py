@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from specbench.kernels.attention.base import AttentionBackend, AttentionMetadata
 from specbench.kernels.attention.launch import Launch
-from specbench.kernels.attention.torch_attention import TorchAttention
+from specbench.kernels.attention.torch_attention import TorchAttention, in_blocks
 from specbench.kernels.attention.triton_attention import TritonAttention
 from specbench.kernels.triton_support import HAS_TRITON
 
@@ -258,6 +259,15 @@ def backends_of(device: torch.device) -> list[AttentionBackend]:
     if not HAS_TRITON or on_cpu_without_interpreter:
         return [TorchAttention()]
     return [TorchAttention(), fixed_launch(num_splits=2)]
+
+
+def test_blocks_of_query_rows_give_what_all_at_once_give() -> None:
+    q, k, v = torch.randn(2, 3, 11, 8), torch.randn(2, 1, 20, 8).expand(2, 3, 20, 8), torch.randn(2, 3, 20, 8)
+    bias = torch.zeros(11, 20).masked_fill_(torch.rand(11, 20) < 0.3, float("-inf"))
+    whole = scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.3)
+    for most in (1, 4, 11, 99):
+        torch.testing.assert_close(in_blocks(q, k, v, bias, 0.3, most), whole)
+    assert torch.equal(in_blocks(q, k, v, None, 0.3, 4), scaled_dot_product_attention(q, k, v, scale=0.3))
 
 
 def test_metadata_rewritten_in_place(device: torch.device) -> None:

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -207,9 +208,14 @@ def test_the_best_count_of_the_table_at_each_load():
 def test_fewer_drafts_while_few_are_accepted_and_more_again():
     counts = TableDrafts(TABLE)
     assert counts.choose(1) == 4
-    for _ in range(150):
-        counts.accepted(counts.choose(1), _rows(0))
-    assert counts.choose(1) == 0 and counts.ratio < 0.6
+    chosen = []
+    for _ in range(600):
+        chosen.append(counts.choose(1))
+        counts.accepted(chosen[-1], _rows(0))
+    assert chosen.index(2) < 20 and set(chosen[20:]) == {0, 2}, "no drafts, and now and then a try of two"
+    while counts.choose(1):
+        counts.accepted(2, _rows(0))
+    assert counts.ratio < 0.3
     for _ in range(400):  # rounds without drafts show nothing: the table is believed again
         counts.accepted(0, _rows(0))
     assert counts.choose(1) == 4 and counts.ratio > 0.99
@@ -224,14 +230,22 @@ def test_the_ratio_by_hand():
     assert counts.ratio == pytest.approx((1.0 + 8) / (1.6 + 8))
 
 
-def test_a_change_must_pay_for_itself_in_the_rounds_that_the_number_has_stood():
-    """1% less time pays for a round within 100 rounds, 30% within 4."""
+@pytest.mark.parametrize(("first", "then", "num_rounds"), [(2, 1, 100), (1, 2, 25), (1, 3, 1)])
+def test_a_number_rises_once_it_has_lost_a_round_and_falls_after_a_quarter(first: int, then: int, num_rounds: int):
     loads = (_load(1, (10.1, 10.0), (1, 2)), _load(2, (10.0, 10.1), (1, 2)), _load(3, (10.0, 14.3), (1, 2)))
-    for load, num_rounds in ((2, 102), (3, 4)):
-        counts = TableDrafts(replace(TABLE, acceptance=(0.5, 0.5), loads=loads))
-        assert counts.choose(1) == 2, "the first number has nothing to pay for"
-        chosen = [counts.choose(load) for _ in range(300)]
-        assert chosen == [2] * (num_rounds - 1) + [1] * (301 - num_rounds)
+    counts = TableDrafts(replace(TABLE, acceptance=(0.5, 0.5), loads=loads))
+    before, after = counts.choose(first), {1: 2, 2: 1, 3: 1}[then]
+    assert before == {1: 2, 2: 1}[first], "the first number has nothing to lose"
+    chosen = [counts.choose(then) for _ in range(300)]
+    assert chosen == sorted(chosen, key=[before, after].index) and abs(chosen.count(before) - num_rounds) <= 1
+
+
+def test_numbers_that_are_about_equal_alternate_seldom():
+    """One is 1% better in every second round: a rise takes 200 rounds, a fall 50."""
+    loads = (_load(1, (10.1, 10.0), (1, 2)), _load(2, (10.0, 10.1), (1, 2)))
+    counts = TableDrafts(replace(TABLE, acceptance=(0.5, 0.5), loads=loads))
+    chosen = [counts.choose(1 + number % 2) for number in range(10_000)]
+    assert 60 <= sum(a != b for a, b in pairwise(chosen)) <= 100, "of 10,000"
 
 
 def test_auto_reads_nothing_that_a_fixed_count_does_not_read(tmp_path: Path):

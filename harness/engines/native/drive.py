@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 
 from specbench.harness.engines.base import RowSink
-from specbench.harness.engines.child.collection import no_collection
 from specbench.harness.engines.load import Load, PromptRequest
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.logprobs import TokenLogprobs
 from specbench.harness.engines.native.core.request import Request
+from specbench.harness.engines.no_gc import no_collection
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.store.rows import LogprobRow, PhaseRow, RequestRow
 

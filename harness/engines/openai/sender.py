@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import aiohttp
 
-from specbench.harness.engines.child.collection import no_collection
+from specbench.harness.engines.no_gc import no_collection
 
 from . import stream
 from .answers import Answer, read_answer

@@ -1,4 +1,4 @@
-"""The pairwise cover: every pair of legal choices meets in some arm, in at most 30 arms, all of them legal."""
+"""The pairwise cover: every pair of legal choices meets in some arm, in at most 34 arms, all of them legal."""
 
 from __future__ import annotations
 

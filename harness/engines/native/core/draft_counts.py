@@ -18,7 +18,9 @@ from specbench.harness.store.draft_table import DraftTable, read_draft_table
 _DECAY = 0.98  # of a round's weight, with each later round: a half-life of 34 rounds
 _BELIEF = 8.0  # weight of the table's own acceptance, in drafts: without new rounds it prevails again
 _MOST_RATIO, _MOST_RATE = 4.0, 0.99
-_CHANGE_COST_ROUNDS = 1.0  # at most: the round after a rise verifies the fewer drafts that there are
+# What the present number must have lost before it changes. The round after a rise verifies the fewer drafts that there
+# are; after a fall none is missing, but it should not follow every flicker of acceptance.
+_RISE_COST_ROUNDS, _FALL_COST_ROUNDS = 1.0, 0.25
 
 
 class DraftCounts(Protocol):
@@ -65,7 +67,7 @@ class TableDrafts:
         self._usual = self._tokens(1.0)
         self._num_accepted = self._num_expected = 0.0
         self._index: int | None = None
-        self._num_stood = 0  # rounds with this number
+        self._lost_rounds = 0.0  # with this number, against the best of each round
 
     @classmethod
     def read(cls, file: Path, strategy: str, options: Mapping[str, str]) -> TableDrafts:
@@ -81,11 +83,14 @@ class TableDrafts:
         usual, now, table_ms = self._usual, self._tokens(self.ratio), self._tpot_at(num_requests)
         promised = [ms * usual[k] / now[k] for ms, k in zip(table_ms, self.choices, strict=True)]
         best = min(range(len(promised)), key=promised.__getitem__)
-        self._num_stood += 1
-        # A change must pay for itself in as many rounds as the present number has stood: numbers that are about equal
+        if self._index is None:
+            self._index = best
+        # A change once the present number has lost what a change costs, as in ski rental: numbers that are about equal
         # do not alternate, and one that is a little worse does not stay.
-        if self._index is None or promised[best] < (1 - _CHANGE_COST_ROUNDS / self._num_stood) * promised[self._index]:
-            self._index, self._num_stood = best, 0
+        self._lost_rounds += promised[self._index] / promised[best] - 1
+        cost_rounds = _RISE_COST_ROUNDS if best > self._index else _FALL_COST_ROUNDS
+        if best != self._index and self._lost_rounds >= cost_rounds:
+            self._index, self._lost_rounds = best, 0.0
         return self.choices[self._index]
 
     def accepted(self, num_drafts: int, status: Sequence[Sequence[int]]) -> None:

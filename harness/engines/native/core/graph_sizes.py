@@ -6,9 +6,9 @@ from specbench.harness.engines.native.models.config import ModelConfig
 
 # A mixed step of fewer rows is captured whatever the model, as in vLLM.
 MIN_CAPTURED_ROWS = 512
-# Multiplications and additions of a step that keep a Hopper GPU busy while the host launches the next layers: about
-# 16 ms at 500 TFLOP/s, and launching thirty layers one kernel after the other takes 15 to 20 ms (an H100's host).
-_HIDES_LAUNCHES_FLOPS = 8e12
+# Operations that keep a Hopper GPU busy while the host launches a layer kernel by kernel: 0.5 ms at 500 TFLOP/s of bf16
+# (launching thirty layers took 15 to 20 ms on an H100's host).
+_HIDES_A_LAYER_FLOPS = 2.5e11
 
 
 def capture_sizes(max_num_seqs: int) -> list[int]:
@@ -22,8 +22,10 @@ def capture_sizes(max_num_seqs: int) -> list[int]:
 
 
 def most_rows(model: ModelConfig) -> int:
-    """Rows of a mixed step beyond which the model's work hides the launches, so that a graph would save nothing."""
-    return max(MIN_CAPTURED_ROWS, int(_HIDES_LAUNCHES_FLOPS / (2 * model.num_layer_weights)))
+    """Rows of a mixed step beyond which the model's work hides the launches, so that a graph would save nothing.
+    Experts count whole: a step of hundreds of rows reads nearly all of them."""
+    work_a_row = 2 * model.num_layer_weights / model.num_layers
+    return max(MIN_CAPTURED_ROWS, int(_HIDES_A_LAYER_FLOPS / work_a_row))
 
 
 def row_sizes(most: int) -> list[int]:

@@ -23,7 +23,7 @@ from specbench.harness.spec.plans import PLANS
 from specbench.kernels.skinny_gemm import ROW_BLOCKS
 from specbench.kernels.triton_support import use_triton
 
-_PADDING_CHUNK = 8  # rows of a dummy request
+_PADDING_CHUNK = 8  # rows of a dummy request, at least
 
 
 def q_of(state: RoundState) -> int:
@@ -102,7 +102,9 @@ class Launcher:
                 for k in reversed(self._draft_counts):
                     self._launch_dummies(self.round_for(size, mode, k))
         for size in reversed(self._mixed_sizes_to_meet()):
-            chunks = [_PADDING_CHUNK] * (size // _PADDING_CHUNK) + [size % _PADDING_CHUNK]
+            # No more requests than a real step has: each has its own rows of logits.
+            chunk = max(_PADDING_CHUNK, -(-size // self._max_num_seqs))
+            chunks = [chunk] * (size // chunk) + [size % chunk]
             entries = [MixedEntry(self._state.dummy_slot, c, True, False, c, is_padding=True) for c in chunks if c]
             self.launch_mixed(entries, mode, NullRanges(), self._capture_host)
 

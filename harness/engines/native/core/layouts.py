@@ -7,7 +7,6 @@ and gets its own layout. Legend: batch.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 import torch
@@ -15,11 +14,9 @@ from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.scheduler import ScheduledRows
-from specbench.harness.engines.native.core.state import RoundState, send
+from specbench.harness.engines.native.core.state import RoundState, send_together
 from specbench.kernels.buffers import Outcome, PassRows, Rows
 from specbench.kernels.commit import NUM_STATUS_COLUMNS
-
-_ALIGNED_BYTES = 16
 
 
 def decode_batch(state: RoundState, num_requests: int, num_drafts: int | None = None) -> StepBatch:
@@ -91,42 +88,44 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry], num_drafts: int | 
     # Verification brings K+1 rows a decode; the drafter goes on over the accepted path, which a tree makes shorter.
     num_path_rows = state.path_drafts(num_drafts) + 1
     num_saved = num_decodes * (num_drafts + 1 - num_path_rows)
-    num_drafts_B, base_row, logit_rows, advance, cu_q = [], [], [], [], [0]
+    drafts, base_row, logit_rows, advance, cu_q = [], [], [], [], [0]
     for index, entry in enumerate(entries):
         first, last = cu_q[-1], cu_q[-1] + entry.num_rows - 1
         cu_q.append(last + 1)
         if entry.is_prefill:
-            num_drafts_B.append(0 if entry.is_last_chunk else -1)
+            drafts.append(0 if entry.is_last_chunk else -1)
             base_row.append(last - num_saved)
             logit_rows += [last] * (num_drafts + 1)
             advance.append(entry.num_advanced)
         else:
-            num_drafts_B.append(num_drafts)
+            drafts.append(num_drafts)
             base_row.append(index * num_path_rows)
             logit_rows += range(first, last + 1)
             advance.append(0)
     i32, i64, num_requests, num_rows = torch.int32, torch.int64, len(entries), cu_q[-1]
     # As arrays: lists of thousands of rows would take the host as long as the device takes for a small model's step.
-    row_req_T = np.repeat(np.arange(num_requests), np.diff(cu_q))
-    row_off_T = np.arange(num_rows) - np.array(cu_q)[row_req_T]
-    row_off_T[np.array([e.is_padding for e in entries])[row_req_T]] = 0
-    longs = _sent(
-        state, i64, slot_B=[e.slot for e in entries], row_req_T=row_req_T, base_row_B=base_row, logit=logit_rows
+    row_req = np.repeat(np.arange(num_requests), np.diff(cu_q))
+    row_off = np.arange(num_rows) - np.array(cu_q)[row_req]
+    row_off[np.array([e.is_padding for e in entries])[row_req]] = 0
+    slot_B, row_req_T, base_row_B, logit_row_R = send_together(
+        [[e.slot for e in entries], row_req, base_row, logit_rows], i64, state.device
     )
-    ints = _sent(
+    # Padding rows have no keys: a layout may hold more of them than a slot has positions.
+    q_lens = [0 if e.is_padding else e.num_rows for e in entries]
+    chunk_cu_q = [row - cu_q[num_decodes] for row in cu_q[num_decodes:]]
+    row_off_T, num_drafts_B, q_len_B, cu_q_B1, advance_B, chunk_cu_q_B1 = send_together(
+        [row_off, drafts, q_lens, cu_q, advance, chunk_cu_q], i32, state.device
+    )
+    rows = _rows(
         state,
-        i32,
+        num_decodes,
+        slot_B=slot_B,
+        row_req_T=row_req_T,
         row_off_T=row_off_T,
         num_drafts_B=num_drafts_B,
-        # Padding rows have no keys: a layout may hold more of them than a slot has positions.
-        q_len_B=[0 if e.is_padding else e.num_rows for e in entries],
-        cu_q=cu_q,
-        advance=advance,
-        chunk_cu_q=[row - cu_q[num_decodes] for row in cu_q[num_decodes:]],
+        q_len_B=q_len_B,
+        base_row_B=base_row_B,
     )
-    logit_row_R, cu_q_B1 = longs.pop("logit"), ints.pop("cu_q")
-    advance_B, chunk_cu_q_B1 = ints.pop("advance"), ints.pop("chunk_cu_q")
-    rows = _rows(state, num_decodes, **longs, **ints)
     return StepBatch(
         num_requests=num_requests,
         num_rows=num_rows,
@@ -145,18 +144,6 @@ def mixed_batch(state: RoundState, entries: list[MixedEntry], num_drafts: int | 
         q_lens=tuple(e.num_rows for e in entries),
         slots=tuple(e.slot for e in entries),
     )
-
-
-def _sent(state: RoundState, dtype: torch.dtype, **arrays: list[int] | np.ndarray) -> dict[str, Tensor]:
-    """The arrays on the device, sent in one copy, each aligned as a tensor of its own: Triton compiles for that."""
-    step = _ALIGNED_BYTES // dtype.itemsize
-    starts = [0, *accumulate(-(-len(values) // step) * step for values in arrays.values())]
-    host = torch.zeros(starts[-1], dtype=dtype)
-    places = {name: slice(start, start + len(arrays[name])) for name, start in zip(arrays, starts, strict=False)}
-    for name, place in places.items():
-        host.numpy()[place] = arrays[name]
-    device = send(host, state.device)
-    return {name: device[place] for name, place in places.items()}
 
 
 def _rows(state: RoundState, num_decodes: int, **layout: Tensor) -> Rows:

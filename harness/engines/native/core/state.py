@@ -6,6 +6,7 @@ Legend: S slots (the last one is the dummy slot of padding rows), P pages per sl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from specbench.harness.engines.native.core.request import Request
 from specbench.harness.engines.native.core.tree import TreeShape, TreeState
 from specbench.harness.spec.sampling import MAX_STOP_IDS
 from specbench.kernels.buffers import Slots
+
+_ALIGNED_BYTES = 16
 
 
 class RoundState(Slots):
@@ -115,6 +118,18 @@ class RoundState(Slots):
         if self._table_dirty:
             self.block_table_SP.copy_(self._table_host_SP, non_blocking=True)
             self._table_dirty = False
+
+
+def send_together(arrays: Sequence[list[int] | np.ndarray], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+    """Each array as a tensor of its own on the device, all in one copy. Each is aligned to 16 bytes, because Triton
+    would compile a second kernel for unaligned ones."""
+    step = _ALIGNED_BYTES // dtype.itemsize
+    starts = [0, *accumulate(-(-len(values) // step) * step for values in arrays)]
+    host = torch.zeros(starts[-1], dtype=dtype)
+    for start, values in zip(starts, arrays, strict=False):
+        host.numpy()[start : start + len(values)] = values
+    joined = send(host, device)
+    return [joined[start : start + len(values)] for start, values in zip(starts, arrays, strict=False)]
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

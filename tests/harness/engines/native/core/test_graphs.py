@@ -87,6 +87,8 @@ def test_a_small_models_mixed_steps_are_captured_whatever_their_rows():
     rows = {name: most_rows(SHAPES[name].config) for name in ("smollm2-135m", "qwen2.5-1.5b", "llama-3.1-8b")}
     assert rows["smollm2-135m"] > 30_000 and 2_000 < rows["qwen2.5-1.5b"] < 4_000
     assert rows["llama-3.1-8b"] < 600 and most_rows(SHAPES["llama-2-70b"].config) == MIN_CAPTURED_ROWS
+    assert most_rows(SHAPES["llama-3.1-8b"].config.with_layers(2)) == rows["llama-3.1-8b"], "launches are fewer too"
+    assert most_rows(SHAPES["qwen3-30b-a3b"].config) == MIN_CAPTURED_ROWS
 
 
 @pytest.mark.parametrize(("num_rows", "size"), [(1, 1), (3, 4), (16, 16), (63, 64), (64, 64), (65, None)])
@@ -113,6 +115,17 @@ def test_a_captured_mixed_step_takes_the_smallest_size_that_holds_it(monkeypatch
     entry = MixedEntry(0, num_rows, True, True, num_rows)
     launcher.launch_mixed([entry], SamplingMode.GREEDY, NullRanges(), lambda b: engine.views.of(b, []))
     assert asked == ([] if size is None else [size])
+
+
+def test_steps_that_are_met_beforehand_have_no_more_requests_than_real_ones(monkeypatch):
+    """Each request has rows of logits of its own, and kernels are compiled for the longest chunk."""
+    engine = make_engine(CPU, max_num_seqs=3, max_num_batched_tokens=64)
+    launcher, met = engine.launcher, []
+    launcher.plan, launcher._mixed_sizes = replace(launcher.plan, mixed="piecewise"), row_sizes(40)
+    monkeypatch.setattr(launcher, "launch_mixed", lambda entries, *_: met.append([e.num_rows for e in entries]))
+    launcher._meet_rows(SamplingMode.GREEDY)
+    assert [sum(rows) for rows in met] == [*row_sizes(40), 64 + 3][::-1], "the captured ones, and the most there can be"
+    assert all(0 < len(rows) <= 3 and min(rows) > 0 for rows in met)
 
 
 def _strategies(requests, oracle) -> dict:

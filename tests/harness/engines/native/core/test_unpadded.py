@@ -17,8 +17,8 @@ from specbench.harness.engines.native.core.clock import NullClock
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import FinishReason
 from specbench.harness.engines.native.core.sampler import SamplingMode
+from specbench.harness.engines.native.core.state import send_together
 from specbench.harness.engines.ranges import NullRanges
-from specbench.strategies.vllm_092 import _sent
 
 PLANS = [
     CPU,
@@ -111,7 +111,7 @@ def test_graphs_are_made_for_as_many_rows_as_a_round_may_bring(few_words: FewWor
 def test_uploads_in_one_copy_keep_their_values_and_alignment(num):
     arrays = tuple(np.arange(length) + 10 * length for length in (num, num + 1, 2 * num, 0))
     for dtype in (torch.int32, torch.int64):
-        sent = _sent(arrays, dtype, torch.device("cpu"))
+        sent = send_together(arrays, dtype, torch.device("cpu"))
         assert [x.tolist() for x in sent] == [a.tolist() for a in arrays] and {x.dtype for x in sent} == {dtype}
         assert all((x.data_ptr() - sent[0].data_ptr()) % 16 == 0 for x in sent[:-1])
 

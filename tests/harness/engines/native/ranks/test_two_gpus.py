@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
 ]
-PLANS = ("none", "piecewise", "full_decode_only", "full_and_piecewise", "full", "one")
+PLANS = ("none", "piecewise", "full_decode_only", "full_and_piecewise", "full", "one", "one_and_full")
 ARMS = (
     "no-spec:graph=full,sync=none",
     *(f"eagle:k=3,head=random,graph={plan}" for plan in PLANS),
