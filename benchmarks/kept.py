@@ -16,6 +16,7 @@ from specbench.reports.document import Cell, Table
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 RACE = RESULTS / "decode-race-h200.json"
+ARRIVALS = RESULTS / "arrivals-h100.json"
 ACCEPTANCE = RESULTS / "head-acceptance-k8-h200.json"
 _WORKLOADS = {"sharegpt-held-out": "ShareGPT, held out", "gsm8k": "GSM8K, test"}
 _ESCAPED = re.compile(r"\\([\\`*_\[\]|~])")
@@ -52,6 +53,20 @@ def decode_cells() -> pd.DataFrame:
         low=[turn.min() for turn in turns],
         high=[turn.max() for turn in turns],
     )
+
+
+def arrivals() -> list[dict]:
+    """The loads under which requests come and go. Each measure as `ours`, `vllm` (medians over turns) and its ratio by
+    turn."""
+    found = []
+    for row in json.loads(ARRIVALS.read_text(encoding="utf-8")):
+        named: dict = {key: row[key] for key in ("shape", "k", "load")}
+        for measure in row["ours"][0]:
+            ours, theirs = ([turn[measure] for turn in row[side]] for side in ("ours", "vllm"))
+            by_turn = [a / b for a, b in zip(ours, theirs, strict=True)]
+            named[measure] = dict(ours=statistics.median(ours), vllm=statistics.median(theirs), ratios=by_turn)
+        found.append(named)
+    return found
 
 
 def evaluations() -> list[dict]:
