@@ -69,8 +69,14 @@ class Gate:
         words = shlex.split(words) if isinstance(words, str) else list(words)
         print(f"\n$ {shlex.join(['specbench', *words])}", flush=True)
         started, said, run = time.monotonic(), "", None
+        in_order = {**os.environ, "PYTHONUNBUFFERED": "1"}  # else standard output comes after all errors
         with subprocess.Popen(
-            [*self.specbench, *words], cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*self.specbench, *words],
+            cwd=self.root,
+            env=in_order,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         ) as process:
             assert process.stdout is not None
             for line in process.stdout:

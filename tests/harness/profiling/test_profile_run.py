@@ -32,7 +32,7 @@ if sys.argv[1:] == ["--version"]:
     print("NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0"); sys.exit()
 Path(os.environ["FAKE_ARGV"]).write_text(json.dumps(sys.argv))
 output = next(w.partition("=")[2] for w in sys.argv if w.startswith("--output="))
-print("Collecting data...")
+print("Collecting data...", flush=True)
 fake = os.environ["FAKE"]
 if fake == "no permission":
     print("ERROR: the user may not profile", file=sys.stderr); sys.exit(1)
