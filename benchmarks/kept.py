@@ -8,6 +8,7 @@ import statistics
 from pathlib import Path
 
 import pandas as pd
+from arrivals_race import ratios as ratios_by_turn
 from decode_table import RESULTS as DECODE
 from decode_table import table
 
@@ -62,9 +63,8 @@ def arrivals() -> list[dict]:
     for row in json.loads(ARRIVALS.read_text(encoding="utf-8")):
         named: dict = {key: row[key] for key in ("shape", "k", "load")}
         for measure in row["ours"][0]:
-            ours, theirs = ([turn[measure] for turn in row[side]] for side in ("ours", "vllm"))
-            by_turn = [a / b for a, b in zip(ours, theirs, strict=True)]
-            named[measure] = dict(ours=statistics.median(ours), vllm=statistics.median(theirs), ratios=by_turn)
+            medians = {side: statistics.median(turn[measure] for turn in row[side]) for side in ("ours", "vllm")}
+            named[measure] = dict(**medians, ratios=ratios_by_turn(row, measure))
         found.append(named)
     return found
 

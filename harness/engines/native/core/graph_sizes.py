@@ -21,7 +21,7 @@ def capture_sizes(max_num_seqs: int) -> list[int]:
     return sorted(size for size in sizes if size <= max_num_seqs)
 
 
-def most_rows(model: ModelConfig) -> int:
+def most_captured_rows(model: ModelConfig) -> int:
     """Rows of a mixed step beyond which the model's work hides the launches, so that a graph would save nothing.
     Experts count whole: a step of hundreds of rows reads nearly all of them."""
     work_a_row = 2 * model.num_layer_weights / model.num_layers

@@ -11,7 +11,7 @@ from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.clock import EventClock, NullClock, PhaseClock
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.forward import EagerForward, GraphPool, PiecewiseForward, Runners, warm_up
-from specbench.harness.engines.native.core.graph_sizes import capture_sizes, most_rows, row_sizes
+from specbench.harness.engines.native.core.graph_sizes import capture_sizes, most_captured_rows, row_sizes
 from specbench.harness.engines.native.core.graphs import DecodeRound, GraphLaunch, Segment, split_round
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.layouts import MixedEntry, decode_batch, mixed_batch
@@ -63,7 +63,7 @@ class Launcher:
         decode_rows = sorted({size * (k + 1) for size in capture_sizes(max_num_seqs) for k in draft_counts})
         later_rows = [size * (state.tree.shape.topk if state.tree else 1) for size in capture_sizes(max_num_seqs)]
         self._all_rows = config.max_num_batched_tokens + max_num_seqs * q
-        self._mixed_sizes = row_sizes(min(self._all_rows, most_rows(builder.target.config)))
+        self._mixed_sizes = row_sizes(min(self._all_rows, most_captured_rows(builder.target.config)))
         self._decode_runners = Runners(
             self._forward(plan.target, decode_rows),
             self._forward(plan.first, decode_rows),

@@ -16,7 +16,7 @@ from toy.scripted import PATTERNS, Script, Scripted
 
 from specbench.harness.engines.native.core import launcher as launcher_module
 from specbench.harness.engines.native.core.batch import StepBatch
-from specbench.harness.engines.native.core.graph_sizes import MIN_CAPTURED_ROWS, most_rows, row_sizes
+from specbench.harness.engines.native.core.graph_sizes import MIN_CAPTURED_ROWS, most_captured_rows, row_sizes
 from specbench.harness.engines.native.core.graphs import DecodeRound, split_round
 from specbench.harness.engines.native.core.layouts import MixedEntry
 from specbench.harness.engines.native.core.sampler import SamplingMode
@@ -84,11 +84,13 @@ def test_row_sizes_of_mixed_steps():
 
 def test_a_small_models_mixed_steps_are_captured_whatever_their_rows():
     """A large one's work hides the launches from a few hundred rows on."""
-    rows = {name: most_rows(SHAPES[name].config) for name in ("smollm2-135m", "qwen2.5-1.5b", "llama-3.1-8b")}
+    rows = {name: most_captured_rows(SHAPES[name].config) for name in ("smollm2-135m", "qwen2.5-1.5b", "llama-3.1-8b")}
     assert rows["smollm2-135m"] > 30_000 and 2_000 < rows["qwen2.5-1.5b"] < 4_000
-    assert rows["llama-3.1-8b"] < 600 and most_rows(SHAPES["llama-2-70b"].config) == MIN_CAPTURED_ROWS
-    assert most_rows(SHAPES["llama-3.1-8b"].config.with_layers(2)) == rows["llama-3.1-8b"], "launches are fewer too"
-    assert most_rows(SHAPES["qwen3-30b-a3b"].config) == MIN_CAPTURED_ROWS
+    assert rows["llama-3.1-8b"] < 600 and most_captured_rows(SHAPES["llama-2-70b"].config) == MIN_CAPTURED_ROWS
+    assert most_captured_rows(SHAPES["llama-3.1-8b"].config.with_layers(2)) == rows["llama-3.1-8b"], (
+        "launches are fewer too"
+    )
+    assert most_captured_rows(SHAPES["qwen3-30b-a3b"].config) == MIN_CAPTURED_ROWS
 
 
 @pytest.mark.parametrize(("num_rows", "size"), [(1, 1), (3, 4), (16, 16), (63, 64), (64, 64), (65, None)])
@@ -188,7 +190,7 @@ def test_c26_the_mode_of_each_part_is_free(few_words: FewWords, modes):
 @pytest.mark.parametrize("graph", ["full", "full_and_piecewise"])
 def test_c33_mixed_steps_of_many_sizes_and_beyond_the_largest(monkeypatch, few_words: FewWords, graph):
     """Steps of a few rows, of hundreds, and of more than were captured: those run eagerly, and their rows say so."""
-    monkeypatch.setattr(launcher_module, "most_rows", lambda model: MIN_CAPTURED_ROWS)
+    monkeypatch.setattr(launcher_module, "most_captured_rows", lambda model: MIN_CAPTURED_ROWS)
     requests = [
         request(i, text_prompt(i, n), max_tokens=30) for i, n in enumerate((1, 700, 5, 33, 64, 250, 2, 17, 600, 8))
     ]
