@@ -40,6 +40,8 @@ def test_k_by_load():
         medians = {arm: statistics.median(repeats) for arm, repeats in load["tpot_ms"].items()}
         assert row[0] == str(load["max_concurrency"])
         assert row[1:6] == [f"{medians[f'eagle:k={k}']:.3f}" for k in (1, 2, 3, 4, "auto")]
+        shares = sorted(load["share_of_rounds"].items())
+        assert row[6] == ", ".join(f"{k}: {share:.0%}" for k, share in shares)
         ratio, low, high = load["ratio"]
         assert row[7] == f"{ratio:.3f} [{low:.3f}, {high:.3f}]"
         fixed = {arm: ms for arm, ms in medians.items() if arm != "eagle:k=auto"}
