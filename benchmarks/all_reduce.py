@@ -1,10 +1,10 @@
-"""Times one all-reduce of bf16 inside a CUDA graph, by size and method: NCCL, and torch's symmetric memory.
+"""Times one all-reduce of bf16 rows of 4,096 inside a CUDA graph, alone and with the residual and norm that follow it.
 
     torchrun --nproc-per-node 2 benchmarks/all_reduce.py --output all-reduce-h200-x2.json        # 4: of four cards
 
-`one-shot` and `two-shot` are the operations alone, on a buffer that all cards read; `one-shot engine` and so on are as
-the engine has them, with copies to that buffer and from it. Each result is first compared with the sum in fp32; a wrong
-one ends the run. A graph holds NUM_INNER of them, one behind another. Replays of the methods alternate; a figure is the
+`one-shot` and `two-shot` are the operations alone, on a buffer that all cards read; the others are as the engine has
+them, with copies to that buffer and from it. Each result is first compared with the sum in fp32; a wrong one ends the
+run. A graph holds NUM_INNER of them, one behind another. Replays of the methods alternate; a figure is the
 median over the repeats of the slowest card. The raw repeats go to --output. `best`: what `--all-reduce auto` takes.
 """
 
@@ -24,35 +24,43 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / ".ns"))
 
-from specbench.harness.engines.native.models.all_reduce import AllReduce, best  # noqa: E402
+from specbench.harness.engines.native.models.all_reduce import METHODS, AllReduce, best  # noqa: E402
 
 SIZES = [1 << bit for bit in range(13, 24)]  # 8 KiB to 8 MiB
+HIDDEN, EPS = 4096, 1e-5
 NUM_INNER, NUM_REPEATS, NUM_WARM_UPS = 50, 21, 3
+AS_USED = [method for method in METHODS if method != "auto"]
 Method = Callable[[Tensor], Tensor]
 
 
 def methods(num_ranks: int, device: torch.device) -> dict[str, Method]:
     """By name; each sums a tensor of bf16. The bare ones take what lies at the start of their buffer."""
-    ours = {name: AllReduce(name, num_ranks, device, torch.bfloat16) for name in ("one-shot", "two-shot")}
+    ours = {name: AllReduce(name, num_ranks, device, torch.bfloat16) for name in AS_USED}
     world = dist.group.WORLD
     assert world is not None
+    weight = torch.ones(HIDDEN, dtype=torch.bfloat16, device=device)
 
     def bare(name: str, operation: Callable[[Tensor, str, str], Tensor]) -> Method:
         return lambda x: operation(ours[name].shared(x), "sum", world.group_name)
 
+    def with_norm(name: str) -> Method:
+        return lambda x: ours[name].add_rms_norm(x, torch.zeros_like(x), weight, EPS)
+
     return {
-        "nccl": AllReduce("nccl", num_ranks, device, torch.bfloat16),
         "one-shot": bare("one-shot", torch.ops.symm_mem.one_shot_all_reduce),
         "two-shot": bare("two-shot", torch.ops.symm_mem.two_shot_all_reduce_),
         **{f"{name} engine": method for name, method in ours.items()},
+        **{f"{name} norm": with_norm(name) for name in ours},
     }
 
 
 def check(name: str, method: Method, size: int, device: torch.device) -> None:
     """Every rank gets the sum of what all have; the bare ones are checked by the engine's form of them."""
-    own = torch.randn(size // 2, device=device).to(torch.bfloat16)
+    own = torch.randn(size // 2, device=device).to(torch.bfloat16).view(-1, HIDDEN)
     wanted = own.float()
     dist.all_reduce(wanted)
+    if name.endswith("norm"):
+        wanted = torch.nn.functional.rms_norm(wanted, (HIDDEN,), eps=EPS)
     difference = (method(own.clone()).float() - wanted).abs().max().item()
     if difference > 0.1:  # bf16 values of a few units
         raise SystemExit(f"{name} at {size} bytes is wrong by {difference:.3g}")
@@ -86,9 +94,9 @@ def replay_us(graph: torch.cuda.CUDAGraph) -> float:
 def measure(size: int, of: dict[str, Method], device: torch.device) -> dict[str, list[float]]:
     """Repeats in us by method, each of the slowest rank."""
     for name, method in of.items():
-        if name == "nccl" or name.endswith("engine"):
+        if name not in ("one-shot", "two-shot"):
             check(name, method, size, device)
-    x = torch.zeros(size // 2, dtype=torch.bfloat16, device=device)  # sums in place stay what they are
+    x = torch.zeros(size // 2, dtype=torch.bfloat16, device=device).view(-1, HIDDEN)  # sums in place stay what they are
     graphs = {name: captured(method, x) for name, method in of.items()}
     repeats: dict[str, list[float]] = {name: [] for name in of}
     for repeat in range(NUM_REPEATS + 1):

@@ -52,8 +52,8 @@ class Conditions(Options):
     )
     all_reduce: str = _model(
         "auto",
-        "How GPUs sum their parts: nccl, or one-shot and two-shot through memory that all can read; auto: by size.",
-        choices=("auto", "nccl", "one-shot", "two-shot"),
+        "How GPUs sum their parts: nccl, or one-shot, two-shot, fused (with the norm) in shared memory; auto: by size.",
+        choices=("auto", "nccl", "one-shot", "two-shot", "fused"),
     )
     engine: str = _engine("specbench", "Engine of arms that name none (ENGINE/STRATEGY).")
     tokenizer: str | None = _engine(

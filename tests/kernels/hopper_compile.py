@@ -12,6 +12,7 @@ from triton.runtime.jit import JITFunction
 from specbench.kernels import (
     accept_chain,
     accept_tree,
+    all_reduce_norm,
     compact_kv,
     decode_rows,
     draft_rows,
@@ -80,6 +81,11 @@ def layer_kernels() -> None:
     x, weight = torch.zeros(5, 576, dtype=BF16), torch.zeros(576, dtype=BF16)
     rms_norm.rms_norm_triton(x, weight, 1e-5)
     rms_norm.add_rms_norm_triton(x, x.clone(), weight, 1e-5)
+    for num_ranks in (2, 4):
+        words = torch.zeros(all_reduce_norm.Inbox.shape(8192, num_ranks, BF16), dtype=torch.int16)
+        inbox = all_reduce_norm.Inbox.over(words, [0] * num_ranks, rank=1)
+        all_reduce_norm.all_reduce_rows(x, inbox)
+        all_reduce_norm.all_reduce_add_rms_norm(x, inbox, x.clone(), weight, 1e-5)
     silu_and_mul.silu_and_mul_triton(torch.zeros(5, 3072, dtype=BF16))
     for rows in (5, 40):
         few = torch.zeros(rows, 576, dtype=BF16)

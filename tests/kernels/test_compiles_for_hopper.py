@@ -9,6 +9,7 @@ KERNELS = {
     "_accept_chain_kernel",
     "_accept_tree_kernel",
     "_add_gumbel_kernel",
+    "_all_reduce_rows_kernel",
     "_argmax_parts_kernel",
     "_build_tree_kernel",
     "_compact_kv_kernel",

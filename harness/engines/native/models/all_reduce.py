@@ -1,7 +1,8 @@
-"""The sum of a tensor over all ranks: by NCCL (gloo on a CPU), or through memory that every GPU can read.
+"""The sum of a tensor over all ranks: by NCCL (gloo on a CPU), or through memory that every GPU can reach.
 
 Symmetric memory is torch's (`torch.distributed._symmetric_memory`). In `one-shot`, each rank reads and adds the data of
-all others; in `two-shot`, only its own part, which it then sends to all.
+all others; in `two-shot`, only its own part, which it then sends to all; in `fused`, it gets the data of all others,
+and residual and norm are part of the same kernel (kernels/all_reduce_norm.py).
 """
 
 from __future__ import annotations
@@ -10,32 +11,41 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-METHODS = ("auto", "nccl", "one-shot", "two-shot")
-LARGEST = 16 << 20  # bytes of the shared buffer; larger sums, of long prompts, go through NCCL whatever the method
+from specbench.kernels.all_reduce_norm import Inbox, all_reduce_add_rms_norm, all_reduce_rows
+from specbench.kernels.rms_norm import add_rms_norm
+from specbench.kernels.triton_support import HAS_TRITON
 
-# By ranks: bytes up to which a method is the fastest in a CUDA graph on H200 with NVLink, with the copies to and from
-# the shared buffer, of which two-shot has one more. Two ranks: measured (benchmarks/README.md). Four: one-shot reads
-# three times as much a rank, so it loses earlier; not measured yet.
+METHODS = ("auto", "nccl", "one-shot", "two-shot", "fused")
+LARGEST = 16 << 20  # bytes of the shared buffer; larger sums, of long prompts, go through NCCL whatever the method
+_LARGEST_FUSED = 4 << 20  # bytes; an inbox has twice as much for each rank
+
+# By ranks: bytes up to which a method is the fastest in a CUDA graph on H200 with NVLink, with all that the engine adds
+# to it: copies to and from the shared buffer, of which two-shot has one more, and a norm for all but `fused`. Two ranks: measured (benchmarks/README.md). Four: `fused` and one-shot move three times as
+# much a rank, so they lose earlier; not measured yet.
 _BEST = {
-    2: ((256 << 10, "one-shot"), (LARGEST, "two-shot")),
-    4: ((32 << 10, "one-shot"), (LARGEST, "two-shot")),
+    2: ((4 << 20, "fused"), (256 << 10, "one-shot"), (LARGEST, "two-shot")),
+    4: ((512 << 10, "fused"), (32 << 10, "one-shot"), (LARGEST, "two-shot")),
 }
 
 _THROUGH_NCCL = ("nccl", "gloo")  # torch.distributed's own; gloo on a CPU
 
 
-def best(num_bytes: int, num_ranks: int) -> str:
+def best(num_bytes: int, num_ranks: int, *, can_fuse: bool = True) -> str:
     """The method that `auto` chooses for a sum of this many bytes."""
-    return next((method for most, method in _BEST[num_ranks] if num_bytes <= most), "nccl")
+    methods = _BEST[num_ranks] if can_fuse else _BEST[num_ranks][1:]
+    return next((method for most, method in methods if num_bytes <= most), "nccl")
 
 
 def check_method(method: str, device: torch.device) -> None:
     """ValueError for a method that the device does not have."""
-    if device.type != "cuda" and method in ("one-shot", "two-shot"):
+    if device.type != "cuda" and method not in ("auto", "nccl"):
         raise ValueError(
             f"all_reduce: {method!r} is not allowed on {device.type}: symmetric memory is memory of GPUs; allowed: "
             "auto, nccl (gloo on a CPU)"
         )
+    if method == "fused" and not HAS_TRITON:
+        allowed = ", ".join(METHODS[:-1])
+        raise ValueError(f"all_reduce: 'fused' needs Triton, which is not installed; allowed: {allowed}")
 
 
 class AllReduce:
@@ -44,14 +54,18 @@ class AllReduce:
     def __init__(self, method: str, num_ranks: int, device: torch.device, dtype: torch.dtype):
         check_method(method, device)
         self._method, self._num_ranks = method if device.type == "cuda" else "gloo", num_ranks
-        if self._method not in _THROUGH_NCCL:
-            import torch.distributed._symmetric_memory as symm_mem
-
-            self._shared = symm_mem.empty(LARGEST // dtype.itemsize, dtype=dtype, device=device)
-            world = dist.group.WORLD
-            assert world is not None, "group.py's join comes first"
-            symm_mem.rendezvous(self._shared, world)
-            self._group_name = world.group_name
+        self._inbox: Inbox | None = None
+        self._hidden: int | None = None  # of fused sums: that of the first one
+        if self._method in _THROUGH_NCCL:
+            return
+        self._shared, _ = _symmetric((LARGEST // dtype.itemsize,), dtype, device)
+        self._group_name = _world().group_name
+        if self._method in ("auto", "fused") and HAS_TRITON:
+            shape = Inbox.shape(_LARGEST_FUSED, num_ranks, dtype)
+            words, addresses = _symmetric(shape, Inbox.word_type(dtype), device)
+            self._inbox = Inbox.over(words, addresses, dist.get_rank())
+            torch.cuda.synchronize()
+            dist.barrier()  # no rank writes into an inbox that is not cleared yet
 
     def shared(self, x: Tensor) -> Tensor:
         """The start of the buffer in the shape of `x`."""
@@ -62,8 +76,11 @@ class AllReduce:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The sum, in `x` itself or in a new tensor; never in the buffer, which the next sum overwrites."""
-        method = best(x.nbytes, self._num_ranks) if self._method == "auto" else self._method
-        if method in _THROUGH_NCCL or x.nbytes > LARGEST:
+        method = self._method_of(x)
+        if method == "fused":
+            assert self._inbox is not None
+            return all_reduce_rows(x, self._inbox)
+        if method in _THROUGH_NCCL:
             dist.all_reduce(x)
             return x
         shared = self.shared(x)
@@ -72,3 +89,39 @@ class AllReduce:
             return torch.ops.symm_mem.one_shot_all_reduce(shared, "sum", self._group_name)
         torch.ops.symm_mem.two_shot_all_reduce_(shared, "sum", self._group_name)
         return x.copy_(shared)
+
+    def add_rms_norm(self, x_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
+        """`residual += sum` in place, then its norm; `x` may be overwritten."""
+        if self._method_of(x_TH) != "fused":
+            return add_rms_norm(self(x_TH), residual_TH, weight_H, eps)
+        assert self._inbox is not None
+        return all_reduce_add_rms_norm(x_TH, self._inbox, residual_TH, weight_H, eps)
+
+    def _method_of(self, x: Tensor) -> str:
+        if self._method in _THROUGH_NCCL or x.nbytes > LARGEST:
+            return "nccl"
+        if self._method in ("one-shot", "two-shot"):
+            return self._method
+        can_fuse = self._can_fuse(x)
+        return "fused" if can_fuse and self._method == "fused" else best(x.nbytes, self._num_ranks, can_fuse=can_fuse)
+
+    def _can_fuse(self, x: Tensor) -> bool:
+        if self._inbox is None or x.ndim != 2 or not self._inbox.takes(x):
+            return False
+        if self._hidden is None:
+            self._hidden = x.shape[1]
+        return x.shape[1] == self._hidden
+
+
+def _symmetric(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, list[int]]:
+    """A tensor that all ranks of the default group can reach, and the address of each rank's."""
+    import torch.distributed._symmetric_memory as symm_mem
+
+    tensor = symm_mem.empty(*shape, dtype=dtype, device=device)
+    handle = symm_mem.rendezvous(tensor, _world())
+    return tensor, [address + handle.offset for address in handle.buffer_ptrs]
+
+
+def _world() -> dist.ProcessGroup:
+    assert dist.group.WORLD is not None, "group.py's join comes first"
+    return dist.group.WORLD

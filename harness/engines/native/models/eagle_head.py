@@ -13,8 +13,8 @@ from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import Group
 from specbench.harness.engines.native.models.mlp import gated
 from specbench.harness.engines.native.models.rope import rope_table
+from specbench.harness.engines.native.models.split_linear import product_add_rms_norm
 from specbench.kernels.attention.base import AttentionBackend
-from specbench.kernels.rms_norm import add_rms_norm
 
 DRAFT_FIELD = "draft_tensor_parallel_size"  # the option that an error about a head's split names
 
@@ -66,5 +66,5 @@ class EagleHead:
     def _after_attention(self, attn_TX: Tensor, residual_TH: Tensor) -> Tensor:
         """The rest of the layer [T, H]; `residual_TH` is overwritten."""
         w = self.weights
-        x_TH = add_rms_norm(w.o(attn_TX), residual_TH, w.post_norm_H, self.config.rms_norm_eps)
+        x_TH = product_add_rms_norm(w.o, attn_TX, residual_TH, w.post_norm_H, self.config.rms_norm_eps)
         return w.down(gated(w.gate_up, x_TH)).add_(residual_TH)

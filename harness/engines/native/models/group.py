@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.harness.engines.native.models.all_reduce import AllReduce
+from specbench.kernels.rms_norm import add_rms_norm
 
 AllReduced = Callable[[Tensor], Tensor]
 
@@ -57,6 +58,12 @@ class Group:
             "draft_tensor_parallel_size": str(self.of_drafter.size),
             "all_reduce": str(self.all_reduce),
         }
+
+    def add_rms_norm(self, part_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
+        """`residual += sum of all parts` in place, then its norm: the end of attention and of the MLP."""
+        if isinstance(self.all_reduce, AllReduce):
+            return self.all_reduce.add_rms_norm(part_TH, residual_TH, weight_H, eps)
+        return add_rms_norm(self.all_reduce(part_TH), residual_TH, weight_H, eps)
 
     def share(self, length: int) -> slice:
         """This rank's part of so many rows or columns."""

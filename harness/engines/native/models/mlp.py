@@ -13,6 +13,7 @@ from specbench.harness.engines.native.models.experts_config import ExpertsConfig
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.linear import Linear
+from specbench.harness.engines.native.models.split_linear import product_add_rms_norm
 from specbench.kernels.experts import ExpertWeights, experts
 from specbench.kernels.fp8 import widen_blocks
 from specbench.kernels.silu_and_mul import silu_and_mul
@@ -28,8 +29,9 @@ class DenseMlp:
     gate_up: Product
     down: Product
 
-    def __call__(self, x_TH: Tensor) -> Tensor:
-        return self.down(gated(self.gate_up, x_TH))
+    def add_rms_norm(self, x_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
+        """`residual += mlp(x)` in place, then its norm."""
+        return product_add_rms_norm(self.down, gated(self.gate_up, x_TH), residual_TH, weight_H, eps)
 
     @property
     def arithmetics(self) -> set[str]:
@@ -46,9 +48,10 @@ class Experts:
     arithmetic: str = ""
     group: Group = ALONE
 
-    def __call__(self, x_TH: Tensor) -> Tensor:
+    def add_rms_norm(self, x_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
+        """`residual += mlp(x)` in place, then its norm."""
         y_TH = experts(x_TH, self.router(x_TH), self.weights, self.config.per_token, self.config.normalised)
-        return self.group.all_reduce(y_TH)
+        return self.group.add_rms_norm(y_TH, residual_TH, weight_H, eps)
 
     @property
     def arithmetics(self) -> set[str]:

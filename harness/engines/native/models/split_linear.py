@@ -1,6 +1,6 @@
 """Products of which each rank of a group has a part: of the inputs, whose sums are added, or of the outputs.
 
-Shapes: rows T, inputs I, outputs O.
+Shapes: rows T, inputs I, outputs O, hidden H.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from torch import Tensor
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import Group
 from specbench.harness.engines.native.models.linear import Linear
+from specbench.kernels.rms_norm import add_rms_norm
 
 
 class RowParallel(Linear):
@@ -26,6 +27,10 @@ class RowParallel(Linear):
     def __call__(self, x_TI: Tensor) -> Tensor:
         return self._group.all_reduce(self.own(x_TI))
 
+    def add_rms_norm(self, x_TI: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
+        """See `product_add_rms_norm`."""
+        return self._group.add_rms_norm(self.own(x_TI), residual_TH, weight_H, eps)
+
 
 class GatheredLinear(Linear):
     """`own` has this rank's part of the outputs, which are gathered: lm_head. `out_features` counts all of them."""
@@ -39,6 +44,15 @@ class GatheredLinear(Linear):
 
     def __call__(self, x_TI: Tensor) -> Tensor:
         return self._group.gather(self.own(x_TI))
+
+
+def product_add_rms_norm(
+    product: Product, x_TI: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float
+) -> Tensor:
+    """`residual += product(x)` in place, then its norm."""
+    if isinstance(product, RowParallel):
+        return product.add_rms_norm(x_TI, residual_TH, weight_H, eps)
+    return add_rms_norm(product(x_TI), residual_TH, weight_H, eps)
 
 
 def gathered(own: Product, group: Group) -> Product:

@@ -168,17 +168,13 @@ def test_a_file_of_another_shape_is_refused_as_on_one_rank(tmp_path):
 
 
 def test_symmetric_memory_needs_gpus():
-    for method in ("one-shot", "two-shot"):
+    for method in ("one-shot", "two-shot", "fused"):
         with pytest.raises(ValueError, match=f"all_reduce: '{method}' is not allowed on cpu: symmetric"):
             check_method(method, CPU)
     check_method("auto", CPU)
 
 
 def test_auto_goes_by_size():
-    assert [best(n, 2) for n in (8 << 10, 256 << 10, 512 << 10, LARGEST + 1)] == [
-        "one-shot",
-        "one-shot",
-        "two-shot",
-        "nccl",
-    ]
-    assert best(64 << 10, 4) == "two-shot"
+    assert [best(n, 2) for n in (8 << 10, 4 << 20, 8 << 20, LARGEST + 1)] == ["fused", "fused", "two-shot", "nccl"]
+    assert [best(n, 2, can_fuse=False) for n in (8 << 10, 512 << 10)] == ["one-shot", "two-shot"]
+    assert [best(n, 4) for n in (64 << 10, 1 << 20)] == ["fused", "two-shot"]

@@ -1,0 +1,173 @@
+"""All-reduce of few rows over GPUs that can write into each other's memory, with the residual addition and norm that
+follow it in a layer: one kernel in place of two, and no barrier between the ranks.
+
+Each rank writes its rows into an inbox on every other one and then polls its own inbox until the others' rows are there
+(the low-latency protocol of TensorRT-LLM's "Lamport" all-reduce: the data are their own signal). What is not written
+yet holds a NaN that arithmetic does not produce; a row that was read is set back to it. Inboxes are twofold and a row
+alternates between the two: a rank has the others' rows of one call only after they had finished the call before, so
+what it writes in the next call meets a clean place. The count of a row's calls lies in GPU memory, so that CUDA graphs
+can be replayed in any order, the same on all ranks.
+Legend: T rows of the step, H hidden size, N ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specbench.kernels.rms_norm import add_rms_norm_ref
+from specbench.kernels.triton_support import early_launch, tl, triton, wait_for_inputs
+
+MAX_ROWS = 4096
+EMPTY = -1  # as an integer: all bits set
+_WORDS = {2: torch.int16, 4: torch.int32}  # by bytes of a number
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """One rank's: `words` [2, N, `num_words`] are written by the others at `address_N`, which has an address of each
+    rank's inbox as this rank reaches it. `num_calls` of each row."""
+
+    words: Tensor
+    address_N: Tensor
+    num_calls: Tensor
+    rank: int
+
+    @staticmethod
+    def shape(num_bytes: int, num_ranks: int, dtype: torch.dtype) -> tuple[int, int, int]:
+        """Of the words for sums of at most so many bytes."""
+        return 2, num_ranks, num_bytes // dtype.itemsize
+
+    @classmethod
+    def over(cls, words: Tensor, addresses: Sequence[int], rank: int) -> Inbox:
+        """Clears `words`. All ranks must have done so before the first sum."""
+        words.fill_(EMPTY)
+        address_N = torch.tensor(list(addresses), dtype=torch.int64, device=words.device)
+        num_calls = torch.zeros(MAX_ROWS, dtype=torch.int32, device=words.device)
+        return cls(words, address_N, num_calls, rank)
+
+    @staticmethod
+    def word_type(dtype: torch.dtype) -> torch.dtype:
+        return _WORDS[dtype.itemsize]
+
+    def takes(self, x_TH: Tensor) -> bool:
+        return x_TH.numel() <= self.words.shape[2] and len(x_TH) <= MAX_ROWS
+
+
+def all_reduce_ref(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of all ranks' [T, H] in fp32, in the order of the ranks, rounded once."""
+    total = torch.zeros_like(parts[0], dtype=torch.float32)
+    for part in parts:
+        total += part.float()
+    return total.to(parts[0].dtype)
+
+
+def all_reduce_add_rms_norm_ref(parts: Sequence[Tensor], residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
+    """`residual += sum of the parts` in place, then its norm."""
+    return add_rms_norm_ref(all_reduce_ref(parts), residual_TH, weight_H, eps)
+
+
+def all_reduce_rows(x_TH: Tensor, inbox: Inbox) -> Tensor:
+    """`all_reduce_ref` of what every rank passes, which has the same shape on all and the same H in all calls."""
+    return _launch(x_TH, inbox, None, None, 0.0)
+
+
+def all_reduce_add_rms_norm(x_TH: Tensor, inbox: Inbox, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
+    """`all_reduce_add_rms_norm_ref` of what every rank passes, as in `all_reduce_rows`."""
+    return _launch(x_TH, inbox, residual_TH, weight_H, eps)
+
+
+def _launch(x_TH: Tensor, inbox: Inbox, residual_TH: Tensor | None, weight_H: Tensor | None, eps: float) -> Tensor:
+    num_rows, hidden = x_TH.shape
+    num_ranks, num_words = inbox.words.shape[1:]
+    assert x_TH.stride(1) == 1 and (weight_H is None or weight_H.is_contiguous()), "columns must be dense"
+    assert residual_TH is None or residual_TH.stride(1) == 1, "columns must be dense"
+    assert inbox.takes(x_TH) and inbox.word_type(x_TH.dtype) == inbox.words.dtype
+    out_TH = torch.empty((num_rows, hidden), dtype=x_TH.dtype, device=x_TH.device)
+    if num_rows == 0:
+        return out_TH
+    block = triton.next_power_of_2(hidden)
+    _all_reduce_rows_kernel[(num_rows,)](
+        x_TH,
+        residual_TH,
+        weight_H,
+        out_TH,
+        inbox.words,
+        inbox.address_N,
+        inbox.num_calls,
+        x_TH.stride(0),
+        0 if residual_TH is None else residual_TH.stride(0),
+        hidden,
+        num_words,
+        eps,
+        RANK=inbox.rank,
+        NUM_RANKS=num_ranks,
+        BLOCK_H=block,
+        num_warps=min(max(block // 512, 1), 16),
+        **early_launch(x_TH),
+    )
+    return out_TH
+
+
+@triton.jit
+def _all_reduce_rows_kernel(
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    out_ptr,
+    words_ptr,
+    address_ptr,
+    num_calls_ptr,
+    stride_x,
+    stride_residual,
+    hidden,
+    num_words,
+    eps,
+    RANK: tl.constexpr,
+    NUM_RANKS: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK_H)
+    inside = column < hidden
+    if weight_ptr is not None:  # read before the wait: no kernel writes weights
+        weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    wait_for_inputs(EARLY)
+    num_calls = tl.load(num_calls_ptr + row)
+    x = tl.load(x_ptr + row * stride_x + column, mask=inside, other=0.0)
+    dtype = x.dtype
+    word_type = words_ptr.dtype.element_ty
+    word = x.to(word_type, bitcast=True)
+    word = tl.where(word == -1, tl.full((BLOCK_H,), -2, word_type), word)  # one NaN for another
+    place = (num_calls % 2).to(tl.int64) * NUM_RANKS * num_words + row * hidden + column
+    for rank in tl.static_range(NUM_RANKS):
+        if rank != RANK:
+            there = tl.load(address_ptr + rank).to(words_ptr.dtype)
+            tl.store(there + place + RANK * num_words, word, mask=inside)
+    total = tl.zeros((BLOCK_H,), tl.float32)
+    for rank in tl.static_range(NUM_RANKS):
+        if rank == RANK:
+            total += x.to(tl.float32)
+        else:
+            here = words_ptr + place + rank * num_words
+            found = tl.load(here, mask=inside, other=0, volatile=True)
+            while tl.sum((found == -1).to(tl.int32), axis=0) > 0:
+                found = tl.load(here, mask=inside, other=0, volatile=True)
+            total += found.to(dtype, bitcast=True).to(tl.float32)
+            tl.store(here, tl.full((BLOCK_H,), -1, word_type), mask=inside)
+    tl.store(num_calls_ptr + row, num_calls + 1)
+    y = total.to(dtype)
+    if residual_ptr is not None:
+        residual_at = residual_ptr + row * stride_residual + column
+        residual = tl.load(residual_at, mask=inside, other=0.0)
+        y = (y.to(tl.float32) + residual.to(tl.float32)).to(residual.dtype)
+        tl.store(residual_at, y, mask=inside)
+    if weight_ptr is not None:
+        wide = y.to(tl.float32)
+        scale = 1.0 / tl.sqrt(tl.sum(wide * wide, axis=0) / hidden + eps)
+        y = (wide * scale * weight).to(dtype)
+    tl.store(out_ptr + row * hidden + column, y, mask=inside)
