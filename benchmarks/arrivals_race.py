@@ -27,13 +27,14 @@ import time
 from pathlib import Path
 
 from arrivals import MAX_MODEL_LEN, Cell, Requests, say
-from decode_race import HERE, Worker, cells_of, spread
+from decode_race import HERE, spread
+from race_workers import Worker, cells_of
 
 from specbench.workloads.arrivals import arrival_times
 from specbench.workloads.base import WorkloadRequest
 from specbench.workloads.sharegpt_lengths import load as sharegpt_lengths
 
-VOCABULARY = 40_000  # every shape has more
+VOCABULARY = 40_000  # Llama-2-70B, which is not raced here, has fewer
 FA3 = "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so"
 COLUMNS = {
     "requests_per_s": "requests/s",

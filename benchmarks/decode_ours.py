@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from decode_race import Cell
+from race_workers import Cell
 
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.engine import Engine
@@ -100,6 +100,8 @@ def check(target: LlamaModel, prompts: list[tuple[int, ...]], *engines: Callable
         outputs.append(generate(engine, prompts, NUM_CHECKED_TOKENS)[1])
         del engine
         gc.collect()
+        if target.device.type == "cuda":  # other engines share the card
+            torch.cuda.empty_cache()
     near_ties = 0
     for prompt, expected, got in zip(prompts, *outputs, strict=True):
         if expected == got:

@@ -13,10 +13,10 @@ import os
 import random
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decode_race import Cell
+from peer_shapes import kv_bytes, num_cached, vocabulary, write_configs
+from race_workers import Cell
 
 if TYPE_CHECKING:
     from vllm.entrypoints.llm import LLM
@@ -25,54 +25,6 @@ os.environ.update(
     VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1", VLLM_USE_FLASHINFER_SAMPLER="0", VLLM_LOGGING_LEVEL="ERROR"
 )
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-
-SHAPES = {
-    "llama-3.1-8b": dict(
-        hidden_size=4096, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
-        vocab_size=128256, rope_theta=5e5, num_hidden_layers=32, tie_word_embeddings=False, draft_vocab_size=32000,
-    ),
-    "smollm2-135m": dict(
-        hidden_size=576, intermediate_size=1536, num_attention_heads=9, num_key_value_heads=3, head_dim=64,
-        vocab_size=49152, rope_theta=1e5, num_hidden_layers=30, tie_word_embeddings=True, draft_vocab_size=16384,
-    ),
-    "qwen2.5-1.5b": dict(
-        hidden_size=1536, intermediate_size=8960, num_attention_heads=12, num_key_value_heads=2, head_dim=128,
-        vocab_size=151936, rope_theta=1e6, num_hidden_layers=28, tie_word_embeddings=True, draft_vocab_size=32000,
-    ),
-}  # fmt: skip
-COMMON = dict(
-    model_type="llama", max_position_embeddings=8192, rms_norm_eps=1e-5, torch_dtype="bfloat16", bos_token_id=1,
-    eos_token_id=2, hidden_act="silu",
-)  # fmt: skip
-
-
-def write_configs(shape: str) -> tuple[str, str]:
-    values = dict(SHAPES[shape])
-    draft_vocab = values.pop("draft_vocab_size")
-    target = {**COMMON, **values, "architectures": ["LlamaForCausalLM"]}
-    draft = {
-        **COMMON, **values, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1,
-        "draft_vocab_size": draft_vocab, "tie_word_embeddings": False,
-    }  # fmt: skip
-    paths = []
-    for name, content in (("target", target), ("draft", draft)):
-        path = Path(f"/tmp/vllm_{name}_{shape}")
-        path.mkdir(exist_ok=True)
-        (path / "config.json").write_text(json.dumps(content))
-        paths.append(str(path))
-    return paths[0], paths[1]
-
-
-def num_cached(cells: list[Cell], num_tokens: int) -> int:
-    """Tokens of the largest cell, and the drafts beyond them."""
-    return max(cell.batch * (cell.prompt + num_tokens + 64) for cell in cells)
-
-
-def kv_bytes(shape: str, num_cached: int, num_ranks: int = 1) -> int:
-    """A GPU's share of the keys and values of so many tokens, with a tenth to spare so that nothing is preempted."""
-    values = SHAPES[shape]
-    num_values = 2 * values["num_hidden_layers"] * values["num_key_value_heads"] * values["head_dim"]
-    return int(1.1 * 2 * num_values * num_cached / num_ranks) + (1 << 30)  # bf16; the drafter's layer is in the 1 GiB
 
 
 def make_llm(shape: str, k: int, acceptance: float, **arguments: Any) -> LLM:
@@ -107,11 +59,11 @@ def main() -> None:
     )  # fmt: skip
     from vllm import SamplingParams
 
-    rng = random.Random(0)
+    rng, most = random.Random(0), vocabulary(shape)
 
     def generate(cell: Cell, tokens: int) -> float:
         prompts = [
-            {"prompt_token_ids": [rng.randrange(10, 40000) for _ in range(cell.prompt)]} for _ in range(cell.batch)
+            {"prompt_token_ids": [rng.randrange(10, most) for _ in range(cell.prompt)]} for _ in range(cell.batch)
         ]
         params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False)
         start = time.perf_counter()

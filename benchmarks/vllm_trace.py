@@ -16,7 +16,7 @@ import random
 import sys
 from pathlib import Path
 
-from decode_vllm import write_configs
+from peer_shapes import write_configs
 
 NUM_DRAFTS, NUM_TOKENS = 4, 48
 
