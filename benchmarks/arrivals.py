@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import heapq
 import json
 import sys
 import time
@@ -24,7 +25,7 @@ import numpy as np
 
 MAX_MODEL_LEN = 2048
 MAX_NUM_SEQS = 256  # of both engines
-_PAGE = 16  # tokens, of both engines
+PAGE = 16  # tokens, of both engines
 _SPARE = 32  # tokens that a request may have in the cache beyond its last: drafts, and rounds already launched
 
 
@@ -92,10 +93,21 @@ class Requests:
         return Requests(self.prompts[:num], self.max_tokens[:num], {})
 
     @property
-    def num_cached(self) -> int:
-        """Most tokens in the cache at once, in whole pages: with so much room nothing is ever preempted."""
-        lengths = (len(p) + m + _SPARE for p, m in zip(self.prompts, self.max_tokens, strict=True))
-        return sum(sorted((-(-length // _PAGE) * _PAGE for length in lengths), reverse=True)[:MAX_NUM_SEQS])
+    def num_pages(self) -> int:
+        """Pages of each engine's cache, with the one that both keep for themselves: enough for all requests in service
+        at once, at their full lengths, when they start in order and get a token a step. As most have only a part of
+        their output at a time, a tenth is to spare, and nothing is preempted."""
+        lengths = [-(-(len(p) + m + _SPARE) // PAGE) for p, m in zip(self.prompts, self.max_tokens, strict=True)]
+        ends: list[tuple[int, int]] = []  # (step, pages) of those in service
+        most = taken = step = 0
+        for length, max_tokens in zip(lengths, self.max_tokens, strict=True):
+            if len(ends) == MAX_NUM_SEQS:
+                step, pages = heapq.heappop(ends)
+                taken -= pages
+            heapq.heappush(ends, (step + max_tokens, length))
+            taken += length
+            most = max(most, taken)
+        return 1 + most
 
 
 @dataclass(slots=True)

@@ -98,7 +98,7 @@ def engines_of(
             setup.attention,
             pool.lease(),
             max_num_batched_tokens=setup.num_batched,
-            num_pages=1 + requests.num_cached // 16,
+            num_pages=requests.num_pages,
         )
         engine.launcher.capture([SamplingMode.GREEDY])
         engines[k] = Ours(engine)
@@ -117,6 +117,7 @@ def run(args: argparse.Namespace, target: LlamaModel, setup: Setup, lines: Itera
         attention=getattr(getattr(setup.attention, "source", None), "name", setup.attention.name),
         max_num_batched_tokens=setup.num_batched,
         max_num_seqs=setup.max_num_seqs,
+        num_pages=requests.num_pages,
         torch=torch.__version__,
         hardware=torch.cuda.get_device_name() if target.device.type == "cuda" else "cpu",
     )

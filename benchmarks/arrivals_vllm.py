@@ -18,8 +18,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arrivals import MAX_MODEL_LEN, MAX_NUM_SEQS, Requests, answer, say, warm_up, worker_arguments
-from decode_vllm import kv_bytes, make_llm
+from arrivals import MAX_MODEL_LEN, MAX_NUM_SEQS, PAGE, Requests, answer, say, warm_up, worker_arguments
+from decode_vllm import make_llm
+from peer_shapes import kv_bytes_of_pages
 
 if TYPE_CHECKING:
     from vllm.entrypoints.llm import LLM
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace, lines: Iterable[str], **own: Any) -> None:
         args.acceptance,
         max_model_len=MAX_MODEL_LEN,
         max_num_seqs=MAX_NUM_SEQS,
-        kv_cache_memory_bytes=kv_bytes(args.shape, requests.num_cached),
+        kv_cache_memory_bytes=kv_bytes_of_pages(args.shape, k, requests.num_pages, PAGE),
         **own,
     )
     engine = Vllm(llm)

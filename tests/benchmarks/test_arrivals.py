@@ -22,7 +22,8 @@ import arrivals_race  # noqa: E402
 from arrivals import Cell, Load, Requests, Served, measures, serve, warm_up  # noqa: E402
 from arrivals_ours import Setup, checked, run  # noqa: E402
 from arrivals_race import misses, requests_for, table  # noqa: E402
-from decode_race import cells_of  # noqa: E402
+from peer_shapes import kv_bytes_of_pages  # noqa: E402
+from race_workers import cells_of  # noqa: E402
 
 from specbench.harness.spec.plans import PLANS  # noqa: E402
 
@@ -145,9 +146,18 @@ def test_both_engines_read_the_same_requests(tmp_path):
     assert made == requests_for([Cell.parse("0/r40")], 100, 256, 1)
 
 
-def test_cached_tokens_are_those_of_the_longest_requests_in_whole_pages():
-    assert requests(1, 15).num_cached == 48 + 64  # 1 + 1 + 32 and 2 + 15 + 32
-    assert Requests([[1]] * 300, [15] * 300, {}).num_cached == 256 * 48
+def test_pages_are_those_of_the_requests_in_service_at_once():
+    assert requests(1, 15).num_pages == 1 + 3 + 4  # tokens: 1 + 1 + 32 and 2 + 15 + 32
+    assert Requests([[1]] * 300, [15] * 300, {}).num_pages == 1 + 256 * 3
+    # Long ones that start when the others have ended are not beside them, but beside the short ones that follow.
+    late = Requests([[1]] * 256 + [[1] * 200] * 2 + [[1]] * 300, [15] * 558, {})
+    assert late.num_pages == 1 + 254 * 3 + 2 * 16
+
+
+def test_vllm_gets_as_many_pages_as_ours():
+    a_layer = 2 * 2 * 8 * 128 * 16
+    assert kv_bytes_of_pages("llama-3.1-8b", 0, 6726, 16) == 6726 * 32 * a_layer
+    assert kv_bytes_of_pages("llama-3.1-8b", 4, 6726, 16) // (33 * a_layer) == 6726  # as vLLM divides
 
 
 def short_requests(num: int) -> Requests:
