@@ -33,9 +33,10 @@ class Round(NamedTuple):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
     """An arm: outputs and rounds of its first repeat, figures of all repeats. num_drafts: K, or the maximum if
-    `is_auto`, where each round has its own. drafts: everything else that determines the drafts. round_ms: time between
-    first and last tokens of the requests divided by their rounds. tpot_ms: the same time divided by their tokens after
-    the first. mean_batch: requests per round, as seen by a request."""
+    `is_auto`, where each round has its own. drafts: everything else that determines the drafts. tpot_ms: time between
+    first and last tokens of the requests divided by their tokens after the first, the median of the repeats: one with a
+    pause must not decide which K is best. round_ms: the same for a round. mean_batch: requests per round, as seen by a
+    request."""
 
     label: str
     num_drafts: int
@@ -159,7 +160,9 @@ def _recorded(arm: ArmRecord, frames: Frames) -> Recorded:
     columns = ["prompt_id", "nth", "before", "draft_depth", "num_accepted", "num_emitted"]
     for prompt, nth, *sizes in rows.loc[rows["repeat"] == first["repeat"].min(), columns].itertuples(index=False):
         rounds[prompt, nth].append(Round(*map(int, sizes)))
-    total_ms = float((requests["t_last_ns"] - requests["t_first_ns"]).sum() / 1e6)
+    timed = requests.assign(ms=(requests["t_last_ns"] - requests["t_first_ns"]) / 1e6)
+    timed = timed.assign(tokens=requests["num_output_tokens"] - 1).groupby("repeat")[["ms", "tokens"]].sum()
+    tpot_ms = float((timed["ms"] / timed["tokens"]).median())
     drafted = rows[rows["draft_depth"] >= 1]
     return Recorded(
         label=arm.label,
@@ -168,8 +171,8 @@ def _recorded(arm: ArmRecord, frames: Frames) -> Recorded:
         drafts=f"{arm.strategy} {_options(arm)}",
         outputs=outputs,
         rounds=rounds,
-        round_ms=total_ms / len(rows),
-        tpot_ms=total_ms / float((requests["num_output_tokens"] - 1).sum()),
+        round_ms=tpot_ms * float(timed["tokens"].sum()) / len(rows),
+        tpot_ms=tpot_ms,
         acceptance_length=1 + float(drafted["num_accepted"].mean()) if len(drafted) else None,
         mean_batch=float(rows["batch_size"].mean()),
         is_synthetic=_is_synthetic(arm),

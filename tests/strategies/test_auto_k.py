@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,15 @@ from toy.plans import CPU, Plan, late
 from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
-from specbench.harness.engines.native.core.draft_counts import TableDrafts
+from specbench.harness.engines.native.core.draft_counts import DraftCounts, TableDrafts
 from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.core.strategy import Strategy
+from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.draft_table import CountTimes, DraftTable, DraftTables, LoadTimes
 
 COUNTS = (0, 1, 2, 4)
+HALF = SyntheticAcceptance((0.5, 0.25, 0.12, 0.06), "half of the drafts")
 STRATEGIES = {
     "eagle": dict(head="random"),
     "naive-eagle": dict(head="random"),
@@ -49,13 +50,17 @@ class Drawn:
         self.seen.append((num_drafts, [row[0] for row in status]))
 
 
-def _drawing(strategy: Strategy | Scripted, counts: Drawn) -> Strategy:
+def _drawing(strategy: Strategy | Scripted, counts: DraftCounts) -> Strategy:
     object.__setattr__(strategy, "draft_counts", lambda: counts)
     return strategy  # type: ignore[return-value]
 
 
 def _named(name: str, counts: Drawn | None = None) -> Strategy:
     return _drawing(named_strategy(name, k=COUNTS[-1], **STRATEGIES[name]), counts or Drawn())
+
+
+def _eagle(k: int) -> Strategy:
+    return named_strategy("eagle", k=k, head="random")
 
 
 def _requests(num: int = 5, max_tokens: int = 22) -> list:
@@ -195,57 +200,17 @@ def _write(folder: Path, *tables: DraftTable) -> Path:
     return folder / "t.json"
 
 
-def _rows(*accepted: int) -> list[list[int]]:
-    return [[count, count + 1, 0, 9] for count in accepted]
-
-
-def test_the_best_count_of_the_table_at_each_load():
-    assert [TableDrafts(TABLE).choose(n) for n in (1, 2, 9, 200)] == [4, 4, 0, 0]
-    halfway = TableDrafts(TABLE)  # (8.0, 7.0, 7.0, 8.0): the first of equals
-    assert halfway.choose(5) == 1
-
-
-def test_fewer_drafts_while_few_are_accepted_and_more_again():
-    counts = TableDrafts(TABLE)
-    assert counts.choose(1) == 4
-    chosen = []
-    for _ in range(600):
-        chosen.append(counts.choose(1))
-        counts.accepted(chosen[-1], _rows(0))
-    assert chosen.index(2) < 20 and set(chosen[20:]) == {0, 2}, "no drafts, and now and then a try of two"
-    while counts.choose(1):
-        counts.accepted(2, _rows(0))
-    assert counts.ratio < 0.3
-    for _ in range(400):  # rounds without drafts show nothing: the table is believed again
-        counts.accepted(0, _rows(0))
-    assert counts.choose(1) == 4 and counts.ratio > 0.99
-
-
-def test_the_ratio_by_hand():
-    """Two requests that could have four drafts: 2 accepted of three tried, 0 of one; expected are 2.4 and 0.8."""
-    counts = TableDrafts(TABLE)
-    counts.accepted(4, _rows(2, 0))
-    assert counts.ratio == pytest.approx((1.0 + 8) / (1.6 + 8))
-    counts.accepted(4, [[0, 0, 1, 9]])  # a request that had ended says nothing
-    assert counts.ratio == pytest.approx((1.0 + 8) / (1.6 + 8))
-
-
-@pytest.mark.parametrize(("first", "then", "num_rounds"), [(2, 1, 100), (1, 2, 25), (1, 3, 1)])
-def test_a_number_rises_once_it_has_lost_a_round_and_falls_after_a_quarter(first: int, then: int, num_rounds: int):
-    loads = (_load(1, (10.1, 10.0), (1, 2)), _load(2, (10.0, 10.1), (1, 2)), _load(3, (10.0, 14.3), (1, 2)))
-    counts = TableDrafts(replace(TABLE, acceptance=(0.5, 0.5), loads=loads))
-    before, after = counts.choose(first), {1: 2, 2: 1, 3: 1}[then]
-    assert before == {1: 2, 2: 1}[first], "the first number has nothing to lose"
-    chosen = [counts.choose(then) for _ in range(300)]
-    assert chosen == sorted(chosen, key=[before, after].index) and abs(chosen.count(before) - num_rounds) <= 1
-
-
-def test_numbers_that_are_about_equal_alternate_seldom():
-    """One is 1% better in every second round: a rise takes 200 rounds, a fall 50."""
-    loads = (_load(1, (10.1, 10.0), (1, 2)), _load(2, (10.0, 10.1), (1, 2)))
-    counts = TableDrafts(replace(TABLE, acceptance=(0.5, 0.5), loads=loads))
-    chosen = [counts.choose(1 + number % 2) for number in range(10_000)]
-    assert 60 <= sum(a != b for a, b in pairwise(chosen)) <= 100, "of 10,000"
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_best_number_that_never_changes_makes_the_steps_of_a_fixed_one(size: int):
+    """Whatever layouts the others have: prompts beside decodes, ends of requests and late reads included."""
+    table = replace(TABLE, loads=(_load(1, (10.0, 7.0, 4.0, 5.0)), _load(9, (10.0, 9.0, 6.0, 9.0))))
+    steps = []
+    for strategy in (_drawing(_eagle(4), TableDrafts(table)), _eagle(2)):
+        engine = make_engine(late("cpu", "none", 1), strategy, acceptance=HALF, max_num_seqs=size)
+        generate(engine, [request(i, text_prompt(i, 3 + 7 * i), max_tokens=12 + 5 * i, seed=i) for i in range(7)])
+        steps.append([row._replace(t_start_ns=0, t_host_ns=0, t_device_ns=0) for row in engine.log.rows])
+    assert {row.kind for row in steps[0]} == {"decode", "mixed"}
+    assert steps[0] == steps[1]
 
 
 def test_auto_reads_nothing_that_a_fixed_count_does_not_read(tmp_path: Path):

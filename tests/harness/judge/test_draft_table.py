@@ -66,6 +66,21 @@ def test_every_figure_by_hand(tmp_path: Path):
     assert [load.best for load in table.loads] == [4, 0]
 
 
+def test_a_slow_repeat_does_not_decide(tmp_path: Path):
+    sweep = stored(tmp_path)
+    (usual,) = draft_tables(sweep).tables
+    for run in sweep.runs().values():
+        for label, k in (("no-spec", 0), ("eagle:k=1", 1), ("eagle:k=4", 4)):
+            for repeat in (1, 2):
+                ms = ROUND_MS[run.record.sampling.max_concurrency][k] * (5 if repeat == 1 and k == 4 else 1)
+                run.append(label, repeat, **chain_block(ACCEPTED if k else [0] * 16, k=k, round_ms=ms))
+    (table,) = draft_tables(sweep).tables
+    assert replace(table, loads=()) == replace(usual, loads=())
+    for load, before in zip(table.loads, usual.loads, strict=True):
+        assert [t.tpot_ms for t in load.times] == pytest.approx([t.tpot_ms for t in before.times])
+        assert [t.round_ms for t in load.times] == pytest.approx([t.round_ms for t in before.times])
+
+
 def test_what_is_written_is_read(tmp_path: Path):
     found = draft_tables(stored(tmp_path))
     write_document(tmp_path / "t.json", found)

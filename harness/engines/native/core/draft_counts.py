@@ -11,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specbench.harness.store.draft_table import DraftTable, read_draft_table
 
-_DECAY = 0.98  # of a round's weight, with each later round: a half-life of 34 rounds
-_BELIEF = 8.0  # weight of the table's own acceptance, in drafts: without new rounds it prevails again
+# How many rounds of a request count as recent, whatever the load: a round of 32 requests shows as much as 32 rounds of
+# one. Fewer follow each request, whose successor accepts as much as any: they change K for nothing.
+_MEMORY = 1000
+_BELIEF = 100.0  # weight of the table's own acceptance, in drafts: without new rounds it prevails again
 _MOST_RATIO, _MOST_RATE = 4.0, 0.99
-# What the present number must have lost before it changes. The round after a rise verifies the fewer drafts that there
-# are; after a fall none is missing, but it should not follow every flicker of acceptance.
-_RISE_COST_ROUNDS, _FALL_COST_ROUNDS = 1.0, 0.25
+_RATIO_STEPS = 64  # per 1: the choice is computed once for each load and step
+_LEAST_COST = 0.1  # of a change of K, in rounds: it should not follow every flicker of acceptance
 
 
 class DraftCounts(Protocol):
@@ -50,6 +51,14 @@ class FixedDrafts:
         """Changes nothing."""
 
 
+class _Promise(NamedTuple):
+    """What each choice promises at one load and acceptance: time per token, tokens of a round; which is best."""
+
+    tpot_ms: list[float]
+    tokens: list[float]
+    best: int
+
+
 class TableDrafts:
     """The number of drafts with the lowest expected time per token.
 
@@ -61,13 +70,17 @@ class TableDrafts:
     def __init__(self, table: DraftTable):
         self.choices = table.counts
         self._rates = table.acceptance
-        self._expected = [0.0, *accumulate(self._rates)]  # accepted drafts by how many were tried
+        expected = [0.0, *accumulate(self._rates)]  # accepted drafts by how many were tried
+        # By the number of drafts, then by how many were accepted: one more was tried, if there was one. All have the
+        # full length, since some drafters leave more drafts than their layout has.
+        self._expected = [[expected[min(n + 1, k)] for n in range(len(expected))] for k in range(len(expected))]
         self._loads = [load.max_concurrency for load in table.loads]
         self._tpot_ms = [[load.tpot_ms(k) for k in self.choices] for load in table.loads]
         self._usual = self._tokens(1.0)
         self._num_accepted = self._num_expected = 0.0
+        self._promises: dict[tuple[int, int], _Promise] = {}
         self._index: int | None = None
-        self._lost_rounds = 0.0  # with this number, against the best of each round
+        self._lost = [0.0] * len(self.choices)  # rounds, against each other number
 
     @classmethod
     def read(cls, file: Path, strategy: str, options: Mapping[str, str]) -> TableDrafts:
@@ -80,26 +93,39 @@ class TableDrafts:
         return min(_MOST_RATIO, (self._num_accepted + _BELIEF) / (self._num_expected + _BELIEF))
 
     def choose(self, num_requests: int) -> int:
-        usual, now, table_ms = self._usual, self._tokens(self.ratio), self._tpot_at(num_requests)
-        promised = [ms * usual[k] / now[k] for ms, k in zip(table_ms, self.choices, strict=True)]
-        best = min(range(len(promised)), key=promised.__getitem__)
-        if self._index is None:
-            self._index = best
-        # A change once the present number has lost what a change costs, as in ski rental: numbers that are about equal
-        # do not alternate, and one that is a little worse does not stay.
-        self._lost_rounds += promised[self._index] / promised[best] - 1
-        cost_rounds = _RISE_COST_ROUNDS if best > self._index else _FALL_COST_ROUNDS
-        if best != self._index and self._lost_rounds >= cost_rounds:
-            self._index, self._lost_rounds = best, 0.0
-        return self.choices[self._index]
+        promise, now = self._promise(num_requests), self._index
+        if now is None:
+            now = self._index = promise.best
+        if promise.best != now or any(self._lost):
+            self._weigh(now, promise)
+        return self.choices[self._index or 0]
+
+    def _weigh(self, now: int, promise: _Promise) -> None:
+        """Changes to the best number once the present one has lost against it what the change costs. What it wins
+        counts as well, so numbers that are about equal do not alternate."""
+        tpot_ms, tokens, best = promise
+        self._lost = [max(0.0, lost + tpot_ms[now] / ms - 1) for lost, ms in zip(self._lost, tpot_ms, strict=True)]
+        # The round after a rise verifies the fewer drafts that there are; after a fall none is missing.
+        if best != now and self._lost[best] >= max(_LEAST_COST, 1 - tokens[now] / tokens[best]):
+            self._index, self._lost = best, [0.0] * len(self.choices)
 
     def accepted(self, num_drafts: int, status: Sequence[Sequence[int]]) -> None:
         counts = [row[0] for row in status if row[1]]  # only of requests that had not ended
         if not counts:
             return
-        num_expected = sum(self._expected[min(count + 1, num_drafts)] for count in counts)
-        self._num_accepted = _DECAY * self._num_accepted + sum(counts) / len(counts)
-        self._num_expected = _DECAY * self._num_expected + num_expected / len(counts)
+        expected, kept = self._expected[num_drafts], (1 - 1 / _MEMORY) ** len(counts)
+        self._num_accepted = kept * self._num_accepted + sum(counts)
+        self._num_expected = kept * self._num_expected + sum([expected[count] for count in counts])
+
+    def _promise(self, num_requests: int) -> _Promise:
+        step = round(_RATIO_STEPS * self.ratio)
+        found = self._promises.get((num_requests, step))
+        if found is None:
+            usual, now, table_ms = self._usual, self._tokens(step / _RATIO_STEPS), self._tpot_at(num_requests)
+            tpot_ms = [ms * usual[k] / now[k] for ms, k in zip(table_ms, self.choices, strict=True)]
+            best = min(range(len(tpot_ms)), key=tpot_ms.__getitem__)
+            found = self._promises[num_requests, step] = _Promise(tpot_ms, [now[k] for k in self.choices], best)
+        return found
 
     def _tokens(self, ratio: float) -> list[float]:
         """Expected tokens of a round by its number of drafts, from 0."""
