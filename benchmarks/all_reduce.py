@@ -104,7 +104,7 @@ def measure(size: int, of: dict[str, Method], device: torch.device) -> dict[str,
             slowest = torch.tensor(replay_us(graph), device=device)
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
             if repeat:  # the first replay uploads the graph
-                repeats[name].append(round(slowest.item(), 3))
+                repeats[name].append(round(slowest.item(), 1))
     return repeats
 
 
@@ -128,7 +128,7 @@ def main() -> None:
             print(f"| {size >> 10} KiB | {medians} | {best(size, num_ranks)} |", flush=True)
     if rank == 0 and args.output:
         said = {"device": torch.cuda.get_device_name(), "num_ranks": num_ranks, "torch": torch.__version__}
-        args.output.write_text(json.dumps({**said, "repeats_us": found}, indent=1) + "\n")
+        args.output.write_text(json.dumps({**said, "repeats_us": found}, separators=(",", ":")) + "\n")
     dist.destroy_process_group()
 
 

@@ -160,19 +160,20 @@ def _check_keys(meta: AttentionMetadata, b: int, q: int, num_keys: int) -> None:
 
 
 def _attend(q_qHD: Tensor, k_cache: Tensor, v_cache: Tensor, request: _Request, group: int, scale: float) -> Tensor:
-    """One request's attention, [q, Hq, D]."""
+    """One request's attention, a dense [q, Hq, D]; torch's plain products on a GPU may leave heads apart."""
     q, num_heads, head_dim = q_qHD.shape
     num_kv_heads = num_heads // group
     k_1HLD, v_1HLD = _by_head(k_cache, request), _by_head(v_cache, request)
     if q == 1:
         packed = q_qHD.reshape(1, num_kv_heads, group, head_dim)
         out = _product(packed, k_1HLD, v_1HLD, request.bias, scale)
-        return out.reshape(1, num_heads, head_dim)
+        return out.reshape(1, num_heads, head_dim).contiguous()
     q_HqGD = q_qHD.view(q, num_kv_heads, group, head_dim).transpose(0, 1)
     if _is_packed(q, group):
         packed = q_HqGD.reshape(1, num_kv_heads, q * group, head_dim)
         out = _product(packed, k_1HLD, v_1HLD, request.bias, scale)
-        return out.view(num_kv_heads, q, group, head_dim).transpose(0, 1).reshape(q, num_heads, head_dim)
+        out_qHGD = out.reshape(num_kv_heads, q, group, head_dim).transpose(0, 1)
+        return out_qHGD.reshape(q, num_heads, head_dim).contiguous()
     shape = (num_kv_heads, group, request.kv_len, head_dim)
     k_HGLD, v_HGLD = k_1HLD.transpose(0, 1).expand(shape), v_1HLD.transpose(0, 1).expand(shape)
     out = _product(q_HqGD.transpose(1, 2), k_HGLD, v_HGLD, request.bias, scale)

@@ -1,6 +1,6 @@
 """One rank of a group of processes that sum rows in memory which all of them map: FOLDER RANK DTYPE.
 
-Triton's interpreter runs the kernel. What it gave goes to FOLDER/said-RANK.pt: the result and residual of each call, and
+Triton's interpreter runs the kernel. What it gave goes to FOLDER/said-RANK.pt: result and residual of each call, and
 whether the inbox was empty at the end.
 """
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from specbench.kernels.attention import torch_attention
 from specbench.kernels.attention.base import AttentionBackend, AttentionMetadata
 from specbench.kernels.attention.launch import Launch
 from specbench.kernels.attention.torch_attention import TorchAttention, in_blocks
@@ -129,7 +130,7 @@ def check(backend: AttentionBackend, case: Case, device: torch.device) -> None:
     step = make_step(case, device)
     inputs = (step.q_THD, step.k_cache, step.v_cache, step.meta, step.scale)
     out_THD = backend.forward(*inputs)
-    assert out_THD.dtype == case.dtype and out_THD.shape == step.q_THD.shape
+    assert out_THD.dtype == case.dtype and out_THD.shape == step.q_THD.shape and out_THD.is_contiguous()
     torch.testing.assert_close(out_THD.double().cpu(), step.expected_THD, atol=TOLERANCE[case.dtype], rtol=0)
 
 
@@ -268,6 +269,18 @@ def test_blocks_of_query_rows_give_what_all_at_once_give() -> None:
     for most in (1, 4, 11, 99):
         torch.testing.assert_close(in_blocks(q, k, v, bias, 0.3, most), whole)
     assert torch.equal(in_blocks(q, k, v, None, 0.3, 4), scaled_dot_product_attention(q, k, v, scale=0.3))
+
+
+@pytest.mark.parametrize("lengths", [((1, 40),), ((4, 40),), ((300, 320),)])
+def test_the_reference_is_dense_whatever_the_product_gives(lengths, monkeypatch) -> None:
+    """On a GPU, torch's plain products leave the heads of one row apart in memory."""
+
+    def apart(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+        out = scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
+        return torch.cat([out, out], dim=-1)[..., : out.shape[-1]]
+
+    monkeypatch.setattr(torch_attention, "_product", apart)
+    check(TorchAttention(), Case(lengths=lengths), torch.device("cpu"))
 
 
 def test_metadata_rewritten_in_place(device: torch.device) -> None:

@@ -20,8 +20,9 @@ LARGEST = 16 << 20  # bytes of the shared buffer; larger sums, of long prompts, 
 _LARGEST_FUSED = 4 << 20  # bytes; an inbox has twice as much for each rank
 
 # By ranks: bytes up to which a method is the fastest in a CUDA graph on H200 with NVLink, with all that the engine adds
-# to it: copies to and from the shared buffer, of which two-shot has one more, and a norm for all but `fused`. Two ranks: measured (benchmarks/README.md). Four: `fused` and one-shot move three times as
-# much a rank, so they lose earlier; not measured yet.
+# to it: copies to and from the shared buffer, of which two-shot has one more, and a norm for all but `fused`. Two:
+# measured (benchmarks/README.md). Four: `fused` and one-shot move three times as much a rank, so they lose earlier; not
+# measured yet.
 _BEST = {
     2: ((4 << 20, "fused"), (256 << 10, "one-shot"), (LARGEST, "two-shot")),
     4: ((512 << 10, "fused"), (32 << 10, "one-shot"), (LARGEST, "two-shot")),

@@ -46,9 +46,7 @@ class GatheredLinear(Linear):
         return self._group.gather(self.own(x_TI))
 
 
-def product_add_rms_norm(
-    product: Product, x_TI: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float
-) -> Tensor:
+def product_add_rms_norm(product: Product, x_TI: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
     """`residual += product(x)` in place, then its norm."""
     if isinstance(product, RowParallel):
         return product.add_rms_norm(x_TI, residual_TH, weight_H, eps)
