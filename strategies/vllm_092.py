@@ -14,8 +14,8 @@ from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
-from specbench.harness.engines.native.core.state import send_together
 from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Phase
+from specbench.harness.engines.native.core.upload import send_together
 from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata, HostLengths
 

@@ -30,7 +30,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "kernels",
         # The engine's protocol: what a strategy is given, and the layouts that its passes run over.
         *(f"harness.engines.native.core.{n}" for n in ("strategy", "batch", "host_view", "planning", "state")),
-        *(f"harness.engines.native.core.{n}" for n in ("tree", "draft_counts")),
+        *(f"harness.engines.native.core.{n}" for n in ("tree", "draft_counts", "upload")),
         *(f"harness.engines.native.models.{n}" for n in ("features", "forward", "llama")),
     ),
     # What was measured, and what was made of it: never what measures.

@@ -61,8 +61,8 @@ def late_metadata(engine: Engine) -> None:
 
 def one_token_short(engine: Engine) -> None:
     """Requests end a token early."""
-    assign = engine.state.assign
-    engine.state.assign = lambda request, limit: assign(request, limit - 1)  # type: ignore[method-assign]
+    fields = engine.state._fields
+    engine.state._fields = lambda request, limit: fields(request, limit - 1)  # type: ignore[method-assign]
 
 
 def drafts_not_verified(engine: Engine) -> None:

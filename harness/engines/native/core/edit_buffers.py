@@ -12,6 +12,8 @@ from enum import Enum
 import torch
 from torch import Tensor
 
+from specbench.harness.engines.native.core.slot_memory import Field, SlotMemory
+from specbench.harness.engines.native.core.upload import send_into
 from specbench.harness.spec.logit_edits import MAX_WORD_TOKENS, MAX_WORDS
 from specbench.harness.spec.sampling import SamplingParams
 
@@ -48,50 +50,57 @@ def edits_of(requests: Iterable[SamplingParams]) -> frozenset[Edit]:
     return frozenset(found)
 
 
+EDIT_FIELDS = {
+    "prompt_len_S": Field(torch.int64),
+    "first_stop_S": Field(torch.int64),
+    "repetition_S": Field(torch.float32, initial=1),
+    "frequency_S": Field(torch.float32),
+    "presence_S": Field(torch.float32),
+    "min_p_S": Field(torch.float32),
+}
+"""Numbers of each slot's request, which are written with the rest of it (state.py)."""
+
+
+def edit_fields(sampling: SamplingParams, prompt_len: int) -> tuple[float, ...]:
+    """Their values, in this order; edits that are off overwrite those of the slot's last request."""
+    return (
+        prompt_len,
+        prompt_len + sampling.min_tokens,
+        sampling.repetition_penalty,
+        sampling.frequency_penalty,
+        sampling.presence_penalty,
+        sampling.min_p,
+    )
+
+
 class EditBuffers:
-    """The edits of the slots' requests. Allocated when a request first needs them; after that their addresses never
+    """The edits of the slots' requests. What is large is allocated when a request first needs it; addresses never
     change."""
 
-    def __init__(self, num_slots: int, device: torch.device):
+    def __init__(self, memory: SlotMemory, num_slots: int, device: torch.device):
+        """`memory` has the EDIT_FIELDS."""
         self._num_slots, self._device = num_slots, device
-        self._has_columns = False
+        self.prompt_len_S, self.first_stop_S = memory["prompt_len_S"], memory["first_stop_S"]
+        self.repetition_S, self.min_p_S = memory["repetition_S"], memory["min_p_S"]
+        self.frequency_S, self.presence_S = memory["frequency_S"], memory["presence_S"]
         self.bias_SV: Tensor | None = None
         self.words_SWN: Tensor | None = None
 
     def make_room(self, edits: Set[Edit], vocab_size: int) -> None:
         """Allocates buffers before the first request or launch with these edits."""
-        if edits and not self._has_columns:
-            self._has_columns = True
-            counts = torch.zeros(2, self._num_slots, dtype=torch.int64, device=self._device)
-            self.prompt_len_S, self.first_stop_S = counts
-            off = torch.tensor([1.0, 0.0, 0.0, 0.0], device=self._device)
-            columns = off.unsqueeze(1).repeat(1, self._num_slots)
-            self.repetition_S, self.frequency_S, self.presence_S, self.min_p_S = columns
         if Edit.BIAS in edits and self.bias_SV is None:
             self.bias_SV = torch.zeros(self._num_slots, vocab_size, device=self._device)
         if Edit.WORDS in edits and self.words_SWN is None:
             shape = (self._num_slots, MAX_WORDS, MAX_WORD_TOKENS)
             self.words_SWN = torch.full(shape, -1, dtype=torch.int64, device=self._device)
 
-    def assign(self, slot: int, sampling: SamplingParams, prompt_len: int) -> None:
-        """Puts a new request in the slot; edits that are off overwrite the previous ones. Does nothing if no request
-        ever had any."""
-        if self._has_columns:
-            self.prompt_len_S[slot].fill_(prompt_len)
-            self.first_stop_S[slot].fill_(prompt_len + sampling.min_tokens)
-            self.repetition_S[slot].fill_(sampling.repetition_penalty)
-            self.frequency_S[slot].fill_(sampling.frequency_penalty)
-            self.presence_S[slot].fill_(sampling.presence_penalty)
-            self.min_p_S[slot].fill_(sampling.min_p)
+    def assign(self, slot: int, sampling: SamplingParams) -> None:
+        """Puts a new request's biases and bad words in the slot, or none over those of the last one. Does nothing if no
+        request ever had any."""
         if self.bias_SV is not None:
-            _write(self.bias_SV[slot], _bias(sampling, self.bias_SV.shape[1]))
+            send_into(self.bias_SV[slot], _bias(sampling, self.bias_SV.shape[1]))
         if self.words_SWN is not None:
-            _write(self.words_SWN[slot], _words(sampling))
-
-
-def _write(device_X: Tensor, host_X: Tensor) -> None:
-    """Copies through pinned memory, so that the host does not wait."""
-    device_X.copy_(host_X.pin_memory() if device_X.is_cuda else host_X, non_blocking=True)
+            send_into(self.words_SWN[slot], _words(sampling))
 
 
 def _bias(sampling: SamplingParams, vocab_size: int) -> Tensor:

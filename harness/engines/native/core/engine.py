@@ -199,9 +199,7 @@ class Engine:
             decoding = [r for r in decoding if r is not preempted]
         num_drafts = self.draft_counts.choose(self.scheduler.num_soon)
         rows = self.scheduler.plan_mixed_step(num_drafts)
-        for request in self.scheduler.admitted:
-            self._assign(request)
-        self.scheduler.admitted.clear()
+        self._assign_admitted()
         self.write_grants()
         if not rows:
             return
@@ -219,14 +217,16 @@ class Engine:
         self._queue("mixed", requests, batch, host, start, sum(row.num_rows for row in rows), graph)
         self._collect(0)
 
-    def _assign(self, request: Request) -> None:
-        self.state.edits.make_room(edits_of([request.sampling]), self.target.config.vocab_size)
-        if (num := request.sampling.prompt_logprobs) is not None and not request.prompt_logprobs:
-            request.prompt_logprobs = logprobs_of_prompt(self.target, request.prompt_ids, num)
-        self.state.assign(request, request.limit(self.config.max_model_len))
-        if self._acceptance is not None and self._forced_SL is not None:
-            row_L = self._acceptance.table_row(request.sampling.seed, self._forced_SL.shape[1])
-            self._forced_SL[request.slot].copy_(row_L)
+    def _assign_admitted(self) -> None:
+        admitted, self.scheduler.admitted = self.scheduler.admitted, []
+        for request in admitted:
+            self.state.edits.make_room(edits_of([request.sampling]), self.target.config.vocab_size)
+            if (num := request.sampling.prompt_logprobs) is not None and not request.prompt_logprobs:
+                request.prompt_logprobs = logprobs_of_prompt(self.target, request.prompt_ids, num)
+            if self._acceptance is not None and self._forced_SL is not None:
+                row_L = self._acceptance.table_row(request.sampling.seed, self._forced_SL.shape[1])
+                self._forced_SL[request.slot].copy_(row_L)
+        self.state.assign(admitted, self.config.max_model_len)
 
     def write_grants(self) -> None:
         for grant in self.scheduler.grants:

@@ -14,6 +14,7 @@ from specbench.harness.engines.native.core.forward import GraphPool, capturing, 
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import Phase
+from specbench.harness.engines.native.core.upload import send_into
 from specbench.harness.engines.ranges import PREPARE, STATUS, Ranges
 from specbench.harness.spec.plans import GraphPlan, part_of
 
@@ -133,7 +134,7 @@ class DecodeRound:
         """Sets the requests of the next launch by their slots; padding rows belong to the dummy slot."""
         if slots != self.batch.slots:
             padding = [state.dummy_slot] * (self.batch.num_requests - len(slots))
-            self.batch.rows.slot_B.copy_(state.upload([*slots, *padding], torch.int64))
+            send_into(self.batch.rows.slot_B, torch.tensor([*slots, *padding], dtype=torch.int64))
             self.batch.slots = slots
 
     @property

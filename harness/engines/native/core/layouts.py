@@ -14,7 +14,8 @@ from torch import Tensor
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.scheduler import ScheduledRows
-from specbench.harness.engines.native.core.state import RoundState, send_together
+from specbench.harness.engines.native.core.state import RoundState
+from specbench.harness.engines.native.core.upload import send_together
 from specbench.kernels.buffers import Outcome, PassRows, Rows
 from specbench.kernels.commit import NUM_STATUS_COLUMNS
 

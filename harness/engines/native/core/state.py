@@ -6,21 +6,19 @@ Legend: S slots (the last one is the dummy slot of padding rows), P pages per sl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from specbench.harness.engines.native.core.edit_buffers import EditBuffers
+from specbench.harness.engines.native.core.edit_buffers import EDIT_FIELDS, EditBuffers, edit_fields
 from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.pages import DUMMY_PAGE
 from specbench.harness.engines.native.core.request import Request
+from specbench.harness.engines.native.core.slot_memory import Field, SlotMemory
 from specbench.harness.engines.native.core.tree import TreeShape, TreeState
 from specbench.harness.spec.sampling import MAX_STOP_IDS
 from specbench.kernels.buffers import Slots
-
-_ALIGNED_BYTES = 16
+from specbench.kernels.commit import RUNNING, STOPPED
 
 
 class RoundState(Slots):
@@ -43,33 +41,44 @@ class RoundState(Slots):
         self.lookahead = lookahead
         width = max_model_len + lookahead.reach + 2
         pages = -(-width // page_size)
-
-        def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
-            return torch.zeros(*shape, dtype=dtype, device=device)
-
+        i32, i64, f32 = torch.int32, torch.int64, torch.float32
+        # All that `assign` writes, in the order of `_fields`.
+        fields = {
+            "n_S": Field(i32),
+            "limit_S": Field(i32),
+            "stop_SE": Field(i64, MAX_STOP_IDS, initial=-1),
+            "done_S": Field(i32, initial=STOPPED),
+            "drafts_SK": Field(i64, num_drafts, initial=-1),
+            "temperature_S": Field(f32),
+            "top_k_S": Field(i32),
+            "top_p_S": Field(f32, initial=1),
+            "seed_S": Field(i64),
+            **EDIT_FIELDS,
+        }
+        self._memory = memory = SlotMemory(num_slots, width, fields, device)
         super().__init__(
-            tokens_SL=zeros(num_slots, width, dtype=torch.int64),
-            n_S=zeros(num_slots, dtype=torch.int32),
-            limit_S=zeros(num_slots, dtype=torch.int32),
-            stop_SE=zeros(num_slots, MAX_STOP_IDS, dtype=torch.int64).fill_(-1),
-            done_S=zeros(num_slots, dtype=torch.int32).fill_(1),
-            drafts_SK=zeros(num_slots, num_drafts, dtype=torch.int64).fill_(-1),
-            block_table_SP=zeros(num_slots, pages, dtype=torch.int32),
+            tokens_SL=memory["tokens_SL"],
+            n_S=memory["n_S"],
+            limit_S=memory["limit_S"],
+            stop_SE=memory["stop_SE"],
+            done_S=memory["done_S"],
+            drafts_SK=memory["drafts_SK"],
+            block_table_SP=torch.zeros(num_slots, pages, dtype=i32, device=device),
             page_size=page_size,
             tree=TreeState(num_slots, tree, device) if tree else None,
         )
+        self._no_drafts_K = (-1,) * num_drafts
         self.dummy_slot = max_num_seqs
         self.device = device
         self.max_kv = width
         self.depth = tree.depth if tree else num_drafts  # most drafts that one round can accept
-        self.temperature_S = zeros(num_slots, dtype=torch.float32)
-        self.top_k_S = zeros(num_slots, dtype=torch.int32)
-        self.top_p_S = zeros(num_slots, dtype=torch.float32).fill_(1.0)
-        self.seed_S = zeros(num_slots, dtype=torch.int64)
-        self.edits = EditBuffers(num_slots, device)
+        self.temperature_S = memory["temperature_S"]
+        self.top_k_S, self.top_p_S, self.seed_S = memory["top_k_S"], memory["top_p_S"], memory["seed_S"]
+        self.edits = EditBuffers(memory, num_slots, device)
         # The host's copy of the block table; sent whole, and only when it changed. Entries are only ever appended for a
         # running slot, so a copy that is still queued may safely see later entries.
         self._table_host_SP = torch.zeros(num_slots, pages, dtype=torch.int32, pin_memory=device.type == "cuda")
+        self._table_SP = self._table_host_SP.numpy()  # the same memory; a write of few entries costs less than torch's
         self._table_dirty = False
 
     def path_drafts(self, num_drafts: int) -> int:
@@ -78,39 +87,44 @@ class RoundState(Slots):
 
     def host_block_table(self, slots: Sequence[int]) -> np.ndarray:
         """int32 [len(slots), P]: the pages as the host assigned them."""
-        return self._table_host_SP.numpy()[list(slots)]
+        return self._table_SP[list(slots)]
 
-    def upload(self, values: list, dtype: torch.dtype) -> Tensor:
-        """A host list as a device tensor, without waiting for the device."""
-        return send(torch.tensor(values, dtype=dtype), self.device)
-
-    def assign(self, request: Request, limit: int) -> None:
-        """Starts a request in its slot: all tokens it has, nothing computed."""
-        slot = request.slot
-        assert slot is not None and slot != self.dummy_slot
-        sampling = request.sampling
-        ids = [*request.prompt_ids, *request.output_ids]
-        self.tokens_SL[slot, : len(ids)].copy_(self.upload(ids, torch.int64))
-        stops = [*sampling.stop_token_ids, *[-1] * (MAX_STOP_IDS - len(sampling.stop_token_ids))]
-        self.stop_SE[slot].copy_(self.upload(stops, torch.int64))
-        self.n_S[slot].fill_(0)
-        self.limit_S[slot].fill_(limit)
-        self.drafts_SK[slot].fill_(-1)
-        self.temperature_S[slot].fill_(sampling.temperature)
-        self.top_k_S[slot].fill_(sampling.top_k)
-        self.top_p_S[slot].fill_(sampling.top_p)
-        self.seed_S[slot].fill_(sampling.seed)
-        self.edits.assign(slot, sampling, len(request.prompt_ids))
-        self.done_S[slot].fill_(0)
-        self._table_host_SP[slot].fill_(DUMMY_PAGE)
+    def assign(self, requests: Sequence[Request], max_model_len: int) -> None:
+        """Starts requests in their slots: all tokens they have, nothing computed."""
+        if not requests:
+            return
+        slots = [r.slot for r in requests if r.slot is not None]
+        assert len(slots) == len(requests) and self.dummy_slot not in slots
+        for slot, request in zip(slots, requests, strict=True):
+            self.edits.assign(slot, request.sampling)
+            self._table_SP[slot] = DUMMY_PAGE
         self._table_dirty = True
+        tokens = [(*r.prompt_ids, *r.output_ids) for r in requests]
+        self._memory.write(slots, tokens, [self._fields(r, r.limit(max_model_len)) for r in requests])
+
+    def _fields(self, request: Request, limit: int) -> tuple[float, ...]:
+        """Values of the fields, in their order."""
+        sampling = request.sampling
+        return (
+            0,  # n
+            limit,
+            *sampling.stop_token_ids,
+            *[-1] * (MAX_STOP_IDS - len(sampling.stop_token_ids)),
+            RUNNING,
+            *self._no_drafts_K,
+            sampling.temperature,
+            sampling.top_k,
+            sampling.top_p,
+            sampling.seed,
+            *edit_fields(sampling, len(request.prompt_ids)),
+        )
 
     def release(self, slot: int) -> None:
         """Freezes a slot: kernels no longer commit anything for it."""
-        self.done_S[slot].fill_(1)
+        self.done_S[slot].fill_(STOPPED)
 
     def add_pages(self, slot: int, first: int, pages: list[int]) -> None:
-        self._table_host_SP[slot, first : first + len(pages)] = torch.tensor(pages, dtype=torch.int32)
+        self._table_SP[slot, first : first + len(pages)] = pages
         self._table_dirty = True
 
     def flush_block_table(self) -> None:
@@ -118,22 +132,3 @@ class RoundState(Slots):
         if self._table_dirty:
             self.block_table_SP.copy_(self._table_host_SP, non_blocking=True)
             self._table_dirty = False
-
-
-def send_together(arrays: Sequence[list[int] | np.ndarray], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """Each array as a tensor of its own on the device, all in one copy. Each is aligned to 16 bytes, because Triton
-    would compile a second kernel for unaligned ones."""
-    step = _ALIGNED_BYTES // dtype.itemsize
-    starts = [0, *accumulate(-(-len(values) // step) * step for values in arrays)]
-    host = torch.zeros(starts[-1], dtype=dtype)
-    for start, values in zip(starts, arrays, strict=False):
-        host.numpy()[start : start + len(values)] = values
-    joined = send(host, device)
-    return [joined[start : start + len(values)] for start, values in zip(starts, arrays, strict=False)]
-
-
-def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Host to device without a synchronisation: through pinned memory, which torch keeps until the copy has run."""
-    if device.type != "cuda":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)

@@ -15,6 +15,7 @@ from toy.plans import CPU
 from specbench.harness.engines.native.core import edit_buffers
 from specbench.harness.engines.native.core import logit_edits as module
 from specbench.harness.engines.native.core import round as engine_round
+from specbench.harness.engines.native.core import state as engine_state
 from specbench.harness.engines.native.core.edit_buffers import Edit, EditBuffers
 
 REAL = {
@@ -23,6 +24,7 @@ REAL = {
 }
 BIAS = edit_buffers._bias
 ASSIGN = EditBuffers.assign
+FIELDS = edit_buffers.edit_fields
 
 
 def _of_the_first_row(logits_RV, rows, position_R, state, edits):
@@ -62,6 +64,10 @@ def _assign(fault: Callable) -> Callable:
     return lambda patch: patch.setattr(EditBuffers, "assign", fault)
 
 
+def _fields(fault: Callable) -> Callable:
+    return lambda patch: patch.setattr(engine_state, "edit_fields", fault)
+
+
 FAULTS: dict[str, tuple[str, str, Callable]] = {
     "no row sees a draft": (
         "frequency",
@@ -87,7 +93,7 @@ FAULTS: dict[str, tuple[str, str, Callable]] = {
     "frequency counts the prompt": (
         "frequency",
         "perfect",
-        _assign(lambda self, slot, s, n: ASSIGN(self, slot, s, 0)),
+        _fields(lambda s, n: FIELDS(s, 0)),
     ),
     "repetition leaves out the prompt": (
         "repetition",
@@ -113,7 +119,7 @@ FAULTS: dict[str, tuple[str, str, Callable]] = {
     "min tokens end one too early": (
         "min_tokens",
         "perfect",
-        _assign(lambda self, slot, s, n: ASSIGN(self, slot, replace(s, min_tokens=max(s.min_tokens - 1, 0)), n)),
+        _fields(lambda s, n: FIELDS(replace(s, min_tokens=max(s.min_tokens - 1, 0)), n)),
     ),
     "min tokens by the round, not by the row": (
         "min_tokens",
@@ -123,7 +129,7 @@ FAULTS: dict[str, tuple[str, str, Callable]] = {
     "a bias in the neighbour's slot": (
         "logit_bias",
         "perfect",
-        _assign(lambda self, slot, s, n: ASSIGN(self, (slot + 1) % 4, s, n)),
+        _assign(lambda self, slot, s: ASSIGN(self, (slot + 1) % 4, s)),
     ),
     "all ids are allowed": (
         "allowed",
@@ -139,7 +145,7 @@ FAULTS: dict[str, tuple[str, str, Callable]] = {
     "a bad word may begin in the prompt": (
         "bad_words",
         "perfect",
-        _assign(lambda self, slot, s, n: ASSIGN(self, slot, s, 0)),
+        _fields(lambda s, n: FIELDS(s, 0)),
     ),
     "of a bad word only the last two tokens count": (
         "bad_words",

@@ -9,11 +9,11 @@ from itertools import product
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from toy.backends import WithoutPadding
 from toy.by_hand import assert_by_hand
 from toy.edits import FEATURES, SCRIPTS, STOP, STRATEGIES, named, request_again, requests_with, scripted
 from toy.engines import decode_rows, fill_mixed_steps, generate, make_engine, outputs, pad_rounds, request
+from toy.operations import Operations
 from toy.plans import CPU
 from toy.prompts import text_prompt
 
@@ -115,18 +115,6 @@ def test_c14_changes_are_each_requests_own(main_plan, strategy):
     check(engine, generate(engine, requests))
 
 
-class Counter(TorchDispatchMode):
-    """Names of torch's operations, in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
 def test_what_is_off_costs_nothing(monkeypatch):
     """No operation and no buffer where nobody asks, and the modes that there always were."""
     plain = [SamplingParams(), SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_k=3)]
@@ -134,7 +122,7 @@ def test_what_is_off_costs_nothing(monkeypatch):
 
     def operations() -> list[str]:
         engine = make_engine(CPU, named("eagle"))
-        with Counter() as counter:
+        with Operations() as counter:
             generate(engine, requests_with({}))
         return counter.names
 
@@ -167,7 +155,7 @@ def test_the_host_reads_nothing():
     """So that one graph can hold the round: sizes come from the layout alone."""
     engine = make_engine(CPU, named("eagle"))
     batch = engine.launcher.round_for(3, EditedMode(SamplingMode.SAMPLED, frozenset(Edit))).batch
-    with Counter() as counter:
+    with Operations() as counter:
         edit_logits(torch.zeros(12, 128), batch.rows, torch.arange(12), engine.state, frozenset(Edit))
     reads = ("_local_scalar_dense", "nonzero", "item", "unique", "masked_select")
     assert counter.names and not [name for name in counter.names if any(read in name for read in reads)]

@@ -60,9 +60,10 @@ def _after_assign(change: Callable[[Engine, int], object]) -> faults.Fault:
     def plant(engine: Engine) -> None:
         assign = engine.state.assign
 
-        def broken(request, limit):
-            assign(request, limit)
-            change(engine, request.slot)
+        def broken(requests, max_model_len):
+            assign(requests, max_model_len)
+            for request in requests:
+                change(engine, request.slot)
 
         engine.state.assign = broken  # type: ignore[method-assign]
 

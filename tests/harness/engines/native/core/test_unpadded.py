@@ -17,7 +17,7 @@ from specbench.harness.engines.native.core.clock import NullClock
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import FinishReason
 from specbench.harness.engines.native.core.sampler import SamplingMode
-from specbench.harness.engines.native.core.state import send_together
+from specbench.harness.engines.native.core.upload import send_together
 from specbench.harness.engines.ranges import NullRanges
 
 PLANS = [

@@ -1,0 +1,37 @@
+"""From the host to the device without waiting for it: through pinned memory, which torch keeps until the copy has
+run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_ALIGNED_BYTES = 16
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device; on a CPU, itself."""
+    if device.type != "cuda":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def send_into(out: Tensor, tensor: Tensor) -> None:
+    """Into a tensor of the device, which keeps its address."""
+    out.copy_(tensor.pin_memory() if out.is_cuda else tensor, non_blocking=True)
+
+
+def send_together(arrays: Sequence[list[int] | np.ndarray], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+    """Each array as a tensor of its own on the device, all in one copy. Each is aligned to 16 bytes, because Triton
+    would compile a second kernel for unaligned ones."""
+    step = _ALIGNED_BYTES // dtype.itemsize
+    starts = [0, *accumulate(-(-len(values) // step) * step for values in arrays)]
+    host = torch.zeros(starts[-1], dtype=dtype)
+    for start, values in zip(starts, arrays, strict=False):
+        host.numpy()[start : start + len(values)] = values
+    joined = send(host, device)
+    return [joined[start : start + len(values)] for start, values in zip(starts, arrays, strict=False)]
