@@ -74,6 +74,8 @@ class Arms:
         self._place_of, self._watcher = place_of, watcher
         self._remaining = Remaining(to_come)
         self._warm: dict[str, Deployment] = {}
+        self._ended: set[str] = set()  # arms whose engine has ended
+        self.num_untried = 0  # blocks of these
         run.deployments.logs.keep_in(directory.path)
 
     def warm(self, arm: ResolvedArm) -> Deployment:
@@ -85,8 +87,11 @@ class Arms:
         return deployment
 
     def try_block(self, arm: ResolvedArm, repeat: int) -> OpenBlock | None:
-        """Measures one block, which is not yet stored as complete; None if it failed, which is stored. If a block does
-        not end, its finished requests are kept."""
+        """Measures one block, which is not yet stored as complete; None if it failed, which is stored, or if the arm's
+        engine has ended. If a block does not end, its finished requests are kept."""
+        if arm.config.label in self._ended:  # hundreds of failures would take longer to store than the run is worth
+            self.num_untried += 1
+            return None
         block = self._directory.begin_block(arm.config.label, repeat, len(self._run.load))
         began = time.monotonic()
         try:
@@ -140,7 +145,9 @@ class Arms:
         except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
             self._run.deployments.logs.explain(label, error)
             record_failure(self._directory, label, repeat, error, f"repeat {repeat + 1}")
-            if not isinstance(error, EndedError):  # one line for an engine that has ended, not one a block
+            if isinstance(error, EndedError):  # the block in which it ended has said why
+                self._ended.add(label)
+            else:
                 log = self._directory.path / ERROR_LOG
                 self._progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")
             return False
@@ -181,6 +188,10 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
     for arm, repeat in order:
         if (block := arms.try_block(arm, repeat)) is not None:
             arms.store(arm, repeat, block)
+    if arms.num_untried:
+        progress.say(
+            f"{arms.num_untried} blocks are left, since their engine has ended; --resume {directory.path} continues"
+        )
 
 
 def block_name(place: Place) -> str:

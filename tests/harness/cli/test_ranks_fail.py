@@ -30,21 +30,22 @@ def test_a_rank_that_is_killed(cli, toy, only_run, monkeypatch):
             os.kill(started[0].pids[1], signal.SIGKILL)
 
     monkeypatch.setattr(BlockSink, "request", request)
-    result = cli(*toy, *TWO, "-s", "no-spec", "-s", "ngram:k=2", "--num-repeats", 2)
+    result = cli(*toy, *TWO, "-s", "no-spec", "-s", "ngram:k=2", "--num-repeats", 5)
     assert result.exit_code == 1 and time.monotonic() - killed_at[0] < 30
     (line,) = lines_of(result.stderr, "killed by signal 9")
     assert "no-spec: failed: tensor_parallel_size: rank 1 was killed by signal 9 (traceback: " in line
     assert not lines_of(result.stderr, "the ranks have ended")
+    assert lines_of(result.stderr, "7 blocks are left, since their engine has ended; --resume ")
     assert not any(map(is_alive, started[0].pids))
     run = only_run()
     (left,) = run.partial_blocks()
     assert [row.request_id for row in left.requests] == [0] and left.num_requests == 3
-    assert set(run.failed_blocks()) == {(arm, repeat) for arm in ("no-spec", "ngram:k=2") for repeat in range(2)}
+    assert set(run.failed_blocks()) == {("no-spec", 0), ("no-spec", 1), ("ngram:k=2", 0)}  # the others are not tried
 
     assert cli("run", "--resume", run.path).exit_code == 0
     assert len(started) == 2 and not any(map(is_alive, started[1].pids))
     run = only_run()
-    assert len(run.done_blocks()) == 4 and not run.partial_blocks()
+    assert len(run.done_blocks()) == 10 and not run.partial_blocks()
     assert run.record.arm("no-spec").engine.config["tensor_parallel_size"] == "2"
     assert run.record.forwards["no-spec"].target.num_ranks == 2
 
