@@ -87,8 +87,24 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write `table` as zstd-compressed Parquet, atomically."""
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+    """Write `table` as zstd-compressed Parquet, atomically. Integers are stored as differences, so that rows of steps,
+    mostly clocks, take less than half of the space."""
+    leaves = [_leaf(field) for field in table.schema]
+    integers = {name: "DELTA_BINARY_PACKED" for name, type_ in leaves if pa.types.is_integer(type_)}
+    others = [name for name, _ in leaves if name not in integers]
+
+    def write(temporary: Path) -> None:
+        pq.write_table(table, temporary, compression="zstd", use_dictionary=others or False, column_encoding=integers)
+
+    write_atomically(path, write)
+
+
+def _leaf(field: pa.Field) -> tuple[str, pa.DataType]:
+    """A column's name in Parquet and the type of its values."""
+    name, type_ = field.name, field.type
+    while pa.types.is_list(type_):
+        name, type_ = f"{name}.list.element", type_.value_type
+    return name, type_
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

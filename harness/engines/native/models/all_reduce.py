@@ -120,7 +120,7 @@ def _symmetric(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
 
     tensor = symm_mem.empty(*shape, dtype=dtype, device=device)
     handle = symm_mem.rendezvous(tensor, _world())
-    return tensor, [address + handle.offset for address in handle.buffer_ptrs]
+    return tensor, list(handle.buffer_ptrs)
 
 
 def _world() -> dist.ProcessGroup:
