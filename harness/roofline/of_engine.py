@@ -46,7 +46,8 @@ def shape_of(model: LlamaModel | DraftHead, number_bytes: int) -> ForwardShape:
         c, size = model.config, model.group.size
         is_plain = c.fp8 is None and c.experts is None
         whole = model_shape(c, number_bytes, None if is_plain else stored_of(model.layers, number_bytes))
-        return _on_a_rank(whole, model.lm_head, c.hidden_size, size, 2 * len(model.layers))
+        num_sums = 2 * len(model.layers)
+        return _on_a_rank(whole, model.lm_head, c.hidden_size, size, num_sums, num_sums)
     assert isinstance(model, Eagle1Head | Eagle3Head)
     w, c, draft_vocab_size = model.weights, model.config, model.weights.lm_head.out_features
     if isinstance(model, Eagle3Head):
@@ -54,15 +55,20 @@ def shape_of(model: LlamaModel | DraftHead, number_bytes: int) -> ForwardShape:
     else:
         whole = eagle1_shape(c, draft_vocab_size, number_bytes)
     num_sums = sum(isinstance(product, RowParallel) for product in (w.o, w.down))
-    return _on_a_rank(whole, w.lm_head, c.hidden_size, w.embed_group.size, num_sums)
+    num_norms = int(isinstance(w.o, RowParallel))
+    return _on_a_rank(whole, w.lm_head, c.hidden_size, w.embed_group.size, num_sums, num_norms)
 
 
-def _on_a_rank(shape: ForwardShape, lm_head: Product, hidden_size: int, num_ranks: int, num_sums: int) -> ForwardShape:
-    """`shape`: of the layers as split, with the whole lm_head; `num_sums`: without the embedding's."""
+def _on_a_rank(
+    shape: ForwardShape, lm_head: Product, hidden_size: int, num_ranks: int, num_sums: int, num_norms: int
+) -> ForwardShape:
+    """`shape`: of the layers as split, with the whole lm_head; `num_sums`: without the embedding's; `num_norms`: those
+    that a sum's own kernel can do."""
     if num_ranks == 1:
         return shape
     return replace(
         shape,
+        num_kernels=shape.num_kernels - num_norms,
         head_params=shape.head_params // (num_ranks if isinstance(lm_head, GatheredLinear) else 1),
         num_ranks=num_ranks,
         num_sums=num_sums + 1,

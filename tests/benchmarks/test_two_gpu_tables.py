@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 
 from specbench.harness.engines.native.models.all_reduce import best
+from specbench.harness.roofline.ideal import STATED_SUMS
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 README = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
@@ -26,6 +27,14 @@ def test_all_reduce():
         medians = {name: statistics.median(repeats[name]) for name in MEASURED}
         assert size == f"{int(num_bytes) >> 10:,} KiB" and figures == [f"{medians[name]:.1f}" for name in MEASURED]
         assert auto == best(int(num_bytes), 2) == min(METHODS, key=lambda method: medians[f"{method} norm"])
+
+
+def test_no_sum_is_faster_than_the_rooflines():
+    kept = json.loads((BENCHMARKS / "results" / "all-reduce-h200-x2.json").read_text())
+    latency_s, bytes_per_s = STATED_SUMS[kept["device"], kept["num_ranks"]]
+    for num_bytes, repeats in kept["repeats_us"].items():
+        fastest_us = min(map(statistics.median, repeats.values()))
+        assert 0.75 < 1e6 * (latency_s + int(num_bytes) / bytes_per_s) / fastest_us <= 1
 
 
 def test_race():
