@@ -1,4 +1,4 @@
-"""The tables of arrivals and of K by load in benchmarks/README.md are those of the stored repeats."""
+"""The tables of arrivals, of loads and of K by load in benchmarks/README.md are those of the stored repeats."""
 
 from __future__ import annotations
 
@@ -27,19 +27,40 @@ def test_arrivals():
     assert not any(map(misses, rows)) and {len(row["ours"]) for row in rows} == {2}
 
 
+def test_arrivals_of_8b():
+    rows = _kept("arrivals-8b-h200.json")["chunks of 2048"]
+    printed = table(rows).splitlines()
+    start = README.index(printed[2])
+    assert README[start - 2 : start + len(rows)] == printed
+    assert [misses(row) for row in rows] == [["ITL P99, ms"], [], ["ITL P99, ms"], ["ITL P99, ms"]]
+
+
+def test_loads():
+    start = README.index("### The same loads once mixed steps are captured")
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in README[start : start + 25] if "`eagle:k=" in line]
+    assert [row[0] for row in rows] == [f"`eagle:k={k}`" for k in (2, 3, 4, 6)]
+    for arm, *found in rows:
+        expected = []
+        for name, num_loads in (("low", 2), ("high", 3)):
+            report = (BENCHMARKS / "results" / f"loads-{name}-h200.md").read_text(encoding="utf-8").replace("\\", "")
+            line = next(line for line in report.splitlines() if line.startswith(f"| {arm.strip('`')} |"))
+            expected += [c.strip() for c in line.split("|")[2 : 2 + num_loads]]
+        assert found == [*expected, "beyond 128"]
+
+
 def test_k_by_load():
     start = README.index("### K by load")
     rows = [
         [c.strip() for c in line.split("|")[1:-1]]
         for line in README[start : start + 25]
-        if line[:3].strip("| ").isdigit()
+        if line.startswith("| ") and line[2:3].isdigit()
     ]
-    loads = _kept("auto-k-h100.json")["loads"]
+    loads = _kept("auto-k-h200.json")["loads"]
     assert len(rows) == len(loads) == 4
     for row, load in zip(rows, loads, strict=True):
         medians = {arm: statistics.median(repeats) for arm, repeats in load["tpot_ms"].items()}
         assert row[0] == str(load["max_concurrency"])
-        assert row[1:6] == [f"{medians[f'eagle:k={k}']:.3f}" for k in (1, 2, 3, 4, "auto")]
+        assert row[1:6] == [f"{medians[f'eagle:k={k}']:.3f}" for k in (2, 3, 4, 6, "auto")]
         shares = sorted(load["share_of_rounds"].items())
         assert row[6] == ", ".join(f"{k}: {share:.0%}" for k, share in shares)
         ratio, low, high = load["ratio"]
