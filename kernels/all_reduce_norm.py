@@ -3,10 +3,13 @@ follow it in a layer: one kernel in place of two, and no barrier between the ran
 
 Each rank writes its rows into an inbox on every other one and then polls its own inbox until the others' rows are there
 (the low-latency protocol of TensorRT-LLM's "Lamport" all-reduce: the data are their own signal). What is not written
-yet holds a NaN that arithmetic does not produce; a row that was read is set back to it. Inboxes are twofold and a row
-alternates between the two: a rank has the others' rows of one call only after they had finished the call before, so
-what it writes in the next call meets a clean place. The count of a row's calls lies in GPU memory, so that CUDA graphs
-can be replayed in any order, the same on all ranks.
+yet holds a NaN that arithmetic does not produce; a row that was read is set back to it. Each inbox is double-buffered
+and a row alternates between the two halves: a rank has the others' rows of one call only after they had finished the
+call before, so what it writes in the next call meets a clean place. Which half is next lies in GPU memory for each row,
+so that CUDA graphs can be replayed in any order, the same on all ranks.
+
+A row ends when the other ranks have started theirs, so all blocks of a call must be resident at once, or start in the
+order of their rows: MAX_ROWS blocks of the widest rows fit the 132 multiprocessors of an H100 or H200.
 Legend: T rows of the step, H hidden size, N ranks.
 """
 
@@ -21,40 +24,41 @@ from torch import Tensor
 from specbench.kernels.rms_norm import add_rms_norm_ref
 from specbench.kernels.triton_support import early_launch, tl, triton, wait_for_inputs
 
-MAX_ROWS = 4096
+MAX_ROWS, MAX_HIDDEN = 512, 8192
 EMPTY = -1  # as an integer: all bits set
 _WORDS = {2: torch.int16, 4: torch.int32}  # by bytes of a number
 
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """One rank's: `words` [2, N, `num_words`] are written by the others at `address_N`, which has an address of each
-    rank's inbox as this rank reaches it. `num_calls` of each row."""
+    """One rank's: `words` [2, N, MAX_ROWS, MAX_HIDDEN] are written by the others. `address_N`: of each rank's inbox as
+    this rank reaches it. `half_of_row`: in which half the next call's row goes."""
 
     words: Tensor
     address_N: Tensor
-    num_calls: Tensor
+    half_of_row: Tensor
     rank: int
 
     @staticmethod
-    def shape(num_bytes: int, num_ranks: int, dtype: torch.dtype) -> tuple[int, int, int]:
-        """Of the words for sums of at most so many bytes."""
-        return 2, num_ranks, num_bytes // dtype.itemsize
+    def shape(num_ranks: int) -> tuple[int, int, int, int]:
+        """Of the words."""
+        return 2, num_ranks, MAX_ROWS, MAX_HIDDEN
 
     @classmethod
     def over(cls, words: Tensor, addresses: Sequence[int], rank: int) -> Inbox:
         """Clears `words`. All ranks must have done so before the first sum."""
         words.fill_(EMPTY)
         address_N = torch.tensor(list(addresses), dtype=torch.int64, device=words.device)
-        num_calls = torch.zeros(MAX_ROWS, dtype=torch.int32, device=words.device)
-        return cls(words, address_N, num_calls, rank)
+        half_of_row = torch.zeros(words.shape[2], dtype=torch.int32, device=words.device)
+        return cls(words, address_N, half_of_row, rank)
 
     @staticmethod
     def word_type(dtype: torch.dtype) -> torch.dtype:
         return _WORDS[dtype.itemsize]
 
-    def takes(self, x_TH: Tensor) -> bool:
-        return x_TH.numel() <= self.words.shape[2] and len(x_TH) <= MAX_ROWS
+    def takes(self, x: Tensor) -> bool:
+        """Whether a sum of [T, H] fits."""
+        return x.ndim == 2 and len(x) <= self.words.shape[2] and x.shape[1] <= self.words.shape[3]
 
 
 def all_reduce_ref(parts: Sequence[Tensor]) -> Tensor:
@@ -71,7 +75,7 @@ def all_reduce_add_rms_norm_ref(parts: Sequence[Tensor], residual_TH: Tensor, we
 
 
 def all_reduce_rows(x_TH: Tensor, inbox: Inbox) -> Tensor:
-    """`all_reduce_ref` of what every rank passes, which has the same shape on all and the same H in all calls."""
+    """`all_reduce_ref` of what every rank passes, which has the same shape on all."""
     return _launch(x_TH, inbox, None, None, 0.0)
 
 
@@ -82,7 +86,7 @@ def all_reduce_add_rms_norm(x_TH: Tensor, inbox: Inbox, residual_TH: Tensor, wei
 
 def _launch(x_TH: Tensor, inbox: Inbox, residual_TH: Tensor | None, weight_H: Tensor | None, eps: float) -> Tensor:
     num_rows, hidden = x_TH.shape
-    num_ranks, num_words = inbox.words.shape[1:]
+    _, num_ranks, max_rows, max_hidden = inbox.words.shape
     assert x_TH.stride(1) == 1 and (weight_H is None or weight_H.is_contiguous()), "columns must be dense"
     assert residual_TH is None or residual_TH.stride(1) == 1, "columns must be dense"
     assert inbox.takes(x_TH) and inbox.word_type(x_TH.dtype) == inbox.words.dtype
@@ -97,12 +101,13 @@ def _launch(x_TH: Tensor, inbox: Inbox, residual_TH: Tensor | None, weight_H: Te
         out_TH,
         inbox.words,
         inbox.address_N,
-        inbox.num_calls,
+        inbox.half_of_row,
         x_TH.stride(0),
         0 if residual_TH is None else residual_TH.stride(0),
         hidden,
-        num_words,
         eps,
+        MAX_ROWS=max_rows,
+        MAX_HIDDEN=max_hidden,
         RANK=inbox.rank,
         NUM_RANKS=num_ranks,
         BLOCK_H=block,
@@ -120,12 +125,13 @@ def _all_reduce_rows_kernel(
     out_ptr,
     words_ptr,
     address_ptr,
-    num_calls_ptr,
+    half_ptr,
     stride_x,
     stride_residual,
     hidden,
-    num_words,
     eps,
+    MAX_ROWS: tl.constexpr,
+    MAX_HIDDEN: tl.constexpr,
     RANK: tl.constexpr,
     NUM_RANKS: tl.constexpr,
     BLOCK_H: tl.constexpr,
@@ -137,29 +143,30 @@ def _all_reduce_rows_kernel(
     if weight_ptr is not None:  # read before the wait: no kernel writes weights
         weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     wait_for_inputs(EARLY)
-    num_calls = tl.load(num_calls_ptr + row)
+    half = tl.load(half_ptr + row)
     x = tl.load(x_ptr + row * stride_x + column, mask=inside, other=0.0)
     dtype = x.dtype
     word_type = words_ptr.dtype.element_ty
     word = x.to(word_type, bitcast=True)
     word = tl.where(word == -1, tl.full((BLOCK_H,), -2, word_type), word)  # one NaN for another
-    place = (num_calls % 2).to(tl.int64) * NUM_RANKS * num_words + row * hidden + column
+    of_rank: tl.constexpr = MAX_ROWS * MAX_HIDDEN
+    offset = half.to(tl.int64) * NUM_RANKS * of_rank + row * MAX_HIDDEN + column
     for rank in tl.static_range(NUM_RANKS):
         if rank != RANK:
-            there = tl.load(address_ptr + rank).to(words_ptr.dtype)
-            tl.store(there + place + RANK * num_words, word, mask=inside)
+            peer_ptr = tl.load(address_ptr + rank).to(words_ptr.dtype)
+            tl.store(peer_ptr + offset + RANK * of_rank, word, mask=inside)
     total = tl.zeros((BLOCK_H,), tl.float32)
     for rank in tl.static_range(NUM_RANKS):
         if rank == RANK:
             total += x.to(tl.float32)
         else:
-            here = words_ptr + place + rank * num_words
-            found = tl.load(here, mask=inside, other=0, volatile=True)
+            own_ptr = words_ptr + offset + rank * of_rank
+            found = tl.load(own_ptr, mask=inside, other=0, volatile=True)
             while tl.sum((found == -1).to(tl.int32), axis=0) > 0:
-                found = tl.load(here, mask=inside, other=0, volatile=True)
+                found = tl.load(own_ptr, mask=inside, other=0, volatile=True)
             total += found.to(dtype, bitcast=True).to(tl.float32)
-            tl.store(here, tl.full((BLOCK_H,), -1, word_type), mask=inside)
-    tl.store(num_calls_ptr + row, num_calls + 1)
+            tl.store(own_ptr, tl.full((BLOCK_H,), -1, word_type), mask=inside)
+    tl.store(half_ptr + row, 1 - half)
     y = total.to(dtype)
     if residual_ptr is not None:
         residual_at = residual_ptr + row * stride_residual + column

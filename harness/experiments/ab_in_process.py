@@ -51,6 +51,7 @@ def measure_in_process(
             rows = arms.try_block(by_label[label], block)
             if rows is not None:
                 arms.store(by_label[label], block, rows)
+    arms.fail_untried()
 
 
 def _check_code(directory: RunDirectory) -> None:

@@ -19,6 +19,7 @@ from specbench.harness.run.prepare import PreparedRun, first_line
 from specbench.harness.run.progress import Place, Progress
 from specbench.harness.run.remaining import Remaining
 from specbench.harness.store.block_records import add_record
+from specbench.harness.store.block_store import Block
 from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.inputs_record import ModelRecord, WorkloadRecord
 from specbench.harness.store.journal import OpenBlock
@@ -74,8 +75,8 @@ class Arms:
         self._place_of, self._watcher = place_of, watcher
         self._remaining = Remaining(to_come)
         self._warm: dict[str, Deployment] = {}
-        self._ended: set[str] = set()  # arms whose engine has ended
-        self.num_untried = 0  # blocks of these
+        self._ended: dict[str, EndedError] = {}  # by arm
+        self._untried: list[Block] = []
         run.deployments.logs.keep_in(directory.path)
 
     def warm(self, arm: ResolvedArm) -> Deployment:
@@ -88,9 +89,9 @@ class Arms:
 
     def try_block(self, arm: ResolvedArm, repeat: int) -> OpenBlock | None:
         """Measures one block, which is not yet stored as complete; None if it failed, which is stored, or if the arm's
-        engine has ended. If a block does not end, its finished requests are kept."""
-        if arm.config.label in self._ended:  # hundreds of failures would take longer to store than the run is worth
-            self.num_untried += 1
+        engine has ended (`fail_untried`). If a block does not end, its finished requests are kept."""
+        if arm.config.label in self._ended:
+            self._untried.append((arm.config.label, repeat))
             return None
         block = self._directory.begin_block(arm.config.label, repeat, len(self._run.load))
         began = time.monotonic()
@@ -109,6 +110,12 @@ class Arms:
     def store(self, arm: ResolvedArm, repeat: int, block: OpenBlock) -> None:
         with deferred_interrupt():
             self._directory.finish_block(arm.config.label, repeat, block)
+
+    def fail_untried(self) -> None:
+        """Stores the blocks of engines that had ended as failed. One by one, hundreds would take a minute."""
+        with deferred_interrupt():
+            for label, error in self._ended.items():
+                self._directory.fail_blocks([block for block in self._untried if block[0] == label], error)
 
     def drop(self, label: str) -> None:
         self._run.deployments.drop(label)
@@ -146,7 +153,7 @@ class Arms:
             self._run.deployments.logs.explain(label, error)
             record_failure(self._directory, label, repeat, error, f"repeat {repeat + 1}")
             if isinstance(error, EndedError):  # the block in which it ended has said why
-                self._ended.add(label)
+                self._ended[label] = error
             else:
                 log = self._directory.path / ERROR_LOG
                 self._progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")
@@ -188,10 +195,7 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
     for arm, repeat in order:
         if (block := arms.try_block(arm, repeat)) is not None:
             arms.store(arm, repeat, block)
-    if arms.num_untried:
-        progress.say(
-            f"{arms.num_untried} blocks are left, since their engine has ended; --resume {directory.path} continues"
-        )
+    arms.fail_untried()
 
 
 def block_name(place: Place) -> str:

@@ -144,7 +144,10 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
     def fail_arm(self, arm: str, repeat: int, error: BaseException | str) -> None:
         """Store that this block failed, as one row of `requests` with its error."""
-        self._record.arm(arm)
+        self.fail_blocks([(arm, repeat)], error)
+
+    def fail_blocks(self, blocks: Iterable[Block], error: BaseException | str) -> None:
+        """As `fail_arm`, for any number of blocks, with one look at all of them."""
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         row: dict[str, Value] = {
             "request_id": FAILED_ARM_REQUEST_ID,
@@ -156,8 +159,10 @@ class RunDirectory(RecordDirectory[RunRecord]):
             **dict.fromkeys(("t_submit_ns", "t_first_ns", "t_last_ns", "t_first_device_ns", "t_last_device_ns"), 0),
             "output_token_ids": [],
         }
-        tables = {name: build_table(name, arm, repeat, [row] if name == "requests" else []) for name in TABLES}
-        self._store.write(arm, repeat, tables, error=text or "unknown error")
+        for arm, repeat in blocks:
+            self._record.arm(arm)
+            tables = {name: build_table(name, arm, repeat, [row] if name == "requests" else []) for name in TABLES}
+            self._store.write(arm, repeat, tables, error=text or "unknown error")
         self._update_arms()
 
     def describe_arm(

@@ -82,7 +82,7 @@ def layer_kernels() -> None:
     rms_norm.rms_norm_triton(x, weight, 1e-5)
     rms_norm.add_rms_norm_triton(x, x.clone(), weight, 1e-5)
     for num_ranks in (2, 4):
-        words = torch.zeros(all_reduce_norm.Inbox.shape(8192, num_ranks, BF16), dtype=torch.int16)
+        words = torch.zeros(all_reduce_norm.Inbox.shape(num_ranks), dtype=torch.int16)
         inbox = all_reduce_norm.Inbox.over(words, [0] * num_ranks, rank=1)
         all_reduce_norm.all_reduce_rows(x, inbox)
         all_reduce_norm.all_reduce_add_rms_norm(x, inbox, x.clone(), weight, 1e-5)

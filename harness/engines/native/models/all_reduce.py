@@ -17,7 +17,6 @@ from specbench.kernels.triton_support import HAS_TRITON
 
 METHODS = ("auto", "nccl", "one-shot", "two-shot", "fused")
 LARGEST = 16 << 20  # bytes of the shared buffer; larger sums, of long prompts, go through NCCL whatever the method
-_LARGEST_FUSED = 4 << 20  # bytes; an inbox has twice as much for each rank
 
 # By ranks: bytes up to which a method is the fastest in a CUDA graph on H200 with NVLink, with all that the engine adds
 # to it: copies to and from the shared buffer, of which two-shot has one more, and a norm for all but `fused`. Two:
@@ -33,8 +32,17 @@ _THROUGH_NCCL = ("nccl", "gloo")  # torch.distributed's own; gloo on a CPU
 
 def best(num_bytes: int, num_ranks: int, *, can_fuse: bool = True) -> str:
     """The method that `auto` chooses for a sum of this many bytes."""
-    methods = _BEST[num_ranks] if can_fuse else _BEST[num_ranks][1:]
+    methods = [each for each in _BEST[num_ranks] if can_fuse or each[1] != "fused"]
     return next((method for most, method in methods if num_bytes <= most), "nccl")
+
+
+def method_for(asked: str, num_bytes: int, num_ranks: int, *, can_fuse: bool) -> str:
+    """How a sum goes that was asked for by this method; `can_fuse`: whether its rows fit into the inbox."""
+    if asked in _THROUGH_NCCL or num_bytes > LARGEST:
+        return "nccl"
+    if asked in ("one-shot", "two-shot") or (asked == "fused" and can_fuse):
+        return asked
+    return best(num_bytes, num_ranks, can_fuse=can_fuse)
 
 
 def check_method(method: str, device: torch.device) -> None:
@@ -56,14 +64,12 @@ class AllReduce:
         check_method(method, device)
         self._method, self._num_ranks = method if device.type == "cuda" else "gloo", num_ranks
         self._inbox: Inbox | None = None
-        self._hidden: int | None = None  # of fused sums: that of the first one
         if self._method in _THROUGH_NCCL:
             return
         self._shared, _ = _symmetric((LARGEST // dtype.itemsize,), dtype, device)
         self._group_name = _world().group_name
         if self._method in ("auto", "fused") and HAS_TRITON:
-            shape = Inbox.shape(_LARGEST_FUSED, num_ranks, dtype)
-            words, addresses = _symmetric(shape, Inbox.word_type(dtype), device)
+            words, addresses = _symmetric(Inbox.shape(num_ranks), Inbox.word_type(dtype), device)
             self._inbox = Inbox.over(words, addresses, dist.get_rank())
             torch.cuda.synchronize()
             dist.barrier()  # no rank writes into an inbox that is not cleared yet
@@ -99,19 +105,8 @@ class AllReduce:
         return all_reduce_add_rms_norm(x_TH, self._inbox, residual_TH, weight_H, eps)
 
     def _method_of(self, x: Tensor) -> str:
-        if self._method in _THROUGH_NCCL or x.nbytes > LARGEST:
-            return "nccl"
-        if self._method in ("one-shot", "two-shot"):
-            return self._method
-        can_fuse = self._can_fuse(x)
-        return "fused" if can_fuse and self._method == "fused" else best(x.nbytes, self._num_ranks, can_fuse=can_fuse)
-
-    def _can_fuse(self, x: Tensor) -> bool:
-        if self._inbox is None or x.ndim != 2 or not self._inbox.takes(x):
-            return False
-        if self._hidden is None:
-            self._hidden = x.shape[1]
-        return x.shape[1] == self._hidden
+        can_fuse = self._inbox is not None and self._inbox.takes(x)
+        return method_for(self._method, x.nbytes, self._num_ranks, can_fuse=can_fuse)
 
 
 def _symmetric(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, list[int]]:

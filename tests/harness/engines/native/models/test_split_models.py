@@ -10,7 +10,7 @@ from toy.checkpoints import eagle1_config, eagle3_config, llama_config, write_ea
 from toy.compare import dense_pass
 from toy.ranks import on_ranks
 
-from specbench.harness.engines.native.models.all_reduce import LARGEST, best, check_method
+from specbench.harness.engines.native.models.all_reduce import LARGEST, best, check_method, method_for
 from specbench.harness.engines.native.models.eagle3_loader import load_eagle3
 from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.heads import load_head
@@ -178,3 +178,19 @@ def test_auto_goes_by_size():
     assert [best(n, 2) for n in (8 << 10, 4 << 20, 8 << 20, LARGEST + 1)] == ["fused", "fused", "two-shot", "nccl"]
     assert [best(n, 2, can_fuse=False) for n in (8 << 10, 512 << 10)] == ["one-shot", "two-shot"]
     assert [best(n, 4) for n in (64 << 10, 1 << 20)] == ["fused", "two-shot"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "num_bytes", "can_fuse", "method"),
+    [
+        ("fused", 8 << 10, True, "fused"),
+        ("fused", 8 << 20, True, "fused"),  # rows of a wide model that fit
+        ("fused", 8 << 20, False, "two-shot"),
+        ("auto", 8 << 10, False, "one-shot"),  # rows wider than the inbox
+        ("one-shot", 8 << 20, True, "one-shot"),
+        ("two-shot", LARGEST + 1, True, "nccl"),
+        ("nccl", 8 << 10, True, "nccl"),
+    ],
+)
+def test_what_does_not_fit_goes_another_way(asked, num_bytes, can_fuse, method):
+    assert method_for(asked, num_bytes, 2, can_fuse=can_fuse) == method
