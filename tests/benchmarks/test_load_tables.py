@@ -19,6 +19,10 @@ def _kept(name: str) -> list | dict:
     return json.loads((BENCHMARKS / "results" / name).read_text(encoding="utf-8"))
 
 
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
 def test_arrivals():
     rows = _kept("arrivals-h100.json")
     printed = table(rows).splitlines()
@@ -36,25 +40,25 @@ def test_arrivals_of_8b():
 
 
 def test_loads():
+    """Speed-ups in TPOT with intervals, and in TPS, of both reports."""
     start = README.index("### The same loads once mixed steps are captured")
-    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in README[start : start + 25] if "`eagle:k=" in line]
-    assert [row[0] for row in rows] == [f"`eagle:k={k}`" for k in (2, 3, 4, 6)]
+    rows = [_cells(line) for line in README[start : start + 25] if line.startswith(("| `eagle:k=", "| no-spec"))]
+    assert [row[0] for row in rows[1:]] == [f"`eagle:k={k}`" for k in (2, 3, 4, 6)]
     for arm, *found in rows:
-        expected = []
+        label, expected = arm.strip("`").removesuffix(", TPOT ms"), []
         for name, num_loads in (("low", 2), ("high", 3)):
             report = (BENCHMARKS / "results" / f"loads-{name}-h200.md").read_text(encoding="utf-8").replace("\\", "")
-            line = next(line for line in report.splitlines() if line.startswith(f"| {arm.strip('`')} |"))
-            expected += [c.strip() for c in line.split("|")[2 : 2 + num_loads]]
-        assert found == [*expected, "beyond 128"]
+            tpot, tps, *_ = [_cells(line)[1:] for line in report.splitlines() if line.startswith(f"| {label} |")]
+            ends = tpot[num_loads]
+            for at_load, tokens in zip(tpot[:num_loads], tps, strict=False):
+                speedup = tokens.partition("(")[2].partition(" [")[0]
+                expected.append(f"{at_load} ({speedup})" if speedup else at_load.removesuffix(" ms"))
+        assert found == [*expected, ends.partition(" (")[0].removeprefix("-")]
 
 
 def test_k_by_load():
     start = README.index("### K by load")
-    rows = [
-        [c.strip() for c in line.split("|")[1:-1]]
-        for line in README[start : start + 25]
-        if line.startswith("| ") and line[2:3].isdigit()
-    ]
+    rows = [_cells(line) for line in README[start : start + 25] if line.startswith("| ") and line[2:3].isdigit()]
     loads = _kept("auto-k-h200.json")["loads"]
     assert len(rows) == len(loads) == 4
     for row, load in zip(rows, loads, strict=True):
