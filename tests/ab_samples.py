@@ -71,7 +71,7 @@ def experiment(
             seen = BlockRecord(arm=label, block=block, position=position, load_average=(0.5, 1.25), reasons=told)
             add_record(run.path, seen)
             if (label, block) in failed:
-                run.fail_arm(label, block, RuntimeError("out of memory"))
+                run.fail_blocks([(label, block)], RuntimeError("out of memory"))
             else:
                 accepted = ACCEPTED if label == "A" else accepted_b
                 run.append(label, block, **chain_block(accepted, num_requests, round_ms=round_ms))

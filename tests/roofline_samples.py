@@ -82,7 +82,7 @@ def roofline_run(output_dir: Path) -> RunDirectory:
     for repeat in range(2):
         run.append(BASE, repeat, **rounds([0, 0, 0, 0], k=0, round_ms=10.0))
         run.append(CHAIN, repeat, **rounds([2, 0, 1, 1], k=2, round_ms=15.0, first_rows=3))
-        run.fail_arm(FAILED, repeat, RuntimeError("out of memory"))
+        run.fail_blocks([(FAILED, repeat)], RuntimeError("out of memory"))
     run.put(replace(run.record, forwards={BASE: forwards(0), CHAIN: forwards(2, DRAFTER)}))
     return run
 

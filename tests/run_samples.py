@@ -156,6 +156,6 @@ def sample_run(output_dir: Path) -> RunDirectory:
     for repeat in range(2):
         run.append("no-spec", repeat, **chain_block([0] * 12, k=0, round_ms=8.0 + repeat * 0.1))
         run.append(odd, repeat, **chain_block([4, 0, 2, 1, 3, 0], round_ms=10.0 + repeat * 0.1))
-        run.fail_arm("naive-eagle", repeat, RuntimeError("graph `one` refused | no GPU"))
+        run.fail_blocks([("naive-eagle", repeat)], RuntimeError("graph `one` refused | no GPU"))
     run.describe_arm(odd, notes=["synthetic"])
     return run

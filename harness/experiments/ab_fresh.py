@@ -227,7 +227,7 @@ class FreshBlocks:
         self.directory.append(label, block, **child.columns())
 
     def _failed(self, label: str, block: int, error: str) -> None:
-        self.directory.fail_arm(label, block, error)
+        self.directory.fail_blocks([(label, block)], error)
         self.progress.say(f"block {block + 1}: {label} failed: {error}")
 
 

@@ -207,7 +207,7 @@ def block_name(place: Place) -> str:
 def record_failure(directory: RunDirectory, label: str, block: int, error: Exception, name: str) -> None:
     """`name`: of the block, in the log."""
     with deferred_interrupt():
-        directory.fail_arm(label, block, error)
+        directory.fail_blocks([(label, block)], error)
         with (directory.path / ERROR_LOG).open("a", encoding="utf-8") as log:
             log.write(f"{label}, {name}\n{''.join(traceback.format_exception(error))}\n")
 

@@ -142,27 +142,22 @@ class RunDirectory(RecordDirectory[RunRecord]):
         """What remains of blocks that were interrupted or failed; no figure is derived from it."""
         return self._store.partial_blocks()
 
-    def fail_arm(self, arm: str, repeat: int, error: BaseException | str) -> None:
-        """Store that this block failed, as one row of `requests` with its error."""
-        self.fail_blocks([(arm, repeat)], error)
-
     def fail_blocks(self, blocks: Iterable[Block], error: BaseException | str) -> None:
-        """As `fail_arm`, for any number of blocks, with one look at all of them."""
-        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        """Store that these blocks failed, each as one row of `requests` with the error."""
+        text = (error if isinstance(error, str) else f"{type(error).__name__}: {error}") or "unknown error"
+        times = ("t_submit_ns", "t_first_ns", "t_last_ns", "t_first_device_ns", "t_last_device_ns")
         row: dict[str, Value] = {
             "request_id": FAILED_ARM_REQUEST_ID,
             "prompt_id": "",
-            "num_prompt_tokens": 0,
-            "num_output_tokens": 0,
             "finish_reason": "error",
-            "error": text or "unknown error",
-            **dict.fromkeys(("t_submit_ns", "t_first_ns", "t_last_ns", "t_first_device_ns", "t_last_device_ns"), 0),
+            "error": text,
+            **dict.fromkeys(("num_prompt_tokens", "num_output_tokens", *times), 0),
             "output_token_ids": [],
         }
         for arm, repeat in blocks:
             self._record.arm(arm)
             tables = {name: build_table(name, arm, repeat, [row] if name == "requests" else []) for name in TABLES}
-            self._store.write(arm, repeat, tables, error=text or "unknown error")
+            self._store.write(arm, repeat, tables, error=text)
         self._update_arms()
 
     def describe_arm(

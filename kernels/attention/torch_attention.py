@@ -91,7 +91,7 @@ class TorchAttention:
         requests = _plan(meta, group, page_size, q_THD.dtype).requests
         if len(requests) == 1 and requests[0].q == q_THD.shape[0]:
             only_THD = _attend(q_THD, k_cache, v_cache, requests[0], group, scale)
-            return only_THD if out_THD is None else out_THD.copy_(only_THD)
+            return only_THD.contiguous() if out_THD is None else out_THD.copy_(only_THD)
         out_THD = torch.zeros_like(q_THD) if out_THD is None else out_THD.zero_()
         for request in requests:
             rows = slice(request.first_row, request.first_row + request.q)
@@ -160,24 +160,23 @@ def _check_keys(meta: AttentionMetadata, b: int, q: int, num_keys: int) -> None:
 
 
 def _attend(q_qHD: Tensor, k_cache: Tensor, v_cache: Tensor, request: _Request, group: int, scale: float) -> Tensor:
-    """One request's attention, a dense [q, Hq, D]; torch's plain products on a GPU may leave heads apart."""
+    """One request's attention, [q, Hq, D]; not contiguous after torch's plain products on a GPU."""
     q, num_heads, head_dim = q_qHD.shape
     num_kv_heads = num_heads // group
     k_1HLD, v_1HLD = _by_head(k_cache, request), _by_head(v_cache, request)
     if q == 1:
         packed = q_qHD.reshape(1, num_kv_heads, group, head_dim)
         out = _product(packed, k_1HLD, v_1HLD, request.bias, scale)
-        return out.reshape(1, num_heads, head_dim).contiguous()
+        return out.reshape(1, num_heads, head_dim)
     q_HqGD = q_qHD.view(q, num_kv_heads, group, head_dim).transpose(0, 1)
     if _is_packed(q, group):
         packed = q_HqGD.reshape(1, num_kv_heads, q * group, head_dim)
         out = _product(packed, k_1HLD, v_1HLD, request.bias, scale)
-        out_qHGD = out.reshape(num_kv_heads, q, group, head_dim).transpose(0, 1)
-        return out_qHGD.reshape(q, num_heads, head_dim).contiguous()
+        return out.reshape(num_kv_heads, q, group, head_dim).transpose(0, 1).reshape(q, num_heads, head_dim)
     shape = (num_kv_heads, group, request.kv_len, head_dim)
     k_HGLD, v_HGLD = k_1HLD.transpose(0, 1).expand(shape), v_1HLD.transpose(0, 1).expand(shape)
     out = _product(q_HqGD.transpose(1, 2), k_HGLD, v_HGLD, request.bias, scale)
-    return out.permute(2, 0, 1, 3).reshape(q, num_heads, head_dim).contiguous()
+    return out.permute(2, 0, 1, 3).reshape(q, num_heads, head_dim)
 
 
 def _product(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Tensor:

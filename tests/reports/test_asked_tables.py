@@ -84,7 +84,7 @@ def test_failed_and_synthetic_arms_say_so_beside_their_name(tmp_path):
     run = RunDirectory.create(tmp_path, "x", begun("a", "b", purpose=Purpose(recipe=recipe([row("a"), row("b")]))))
     run.append("a", 0, **chain_block(ACCEPTED))
     run.describe_arm("a", notes=["synthetic acceptance (2.0)"])
-    run.fail_arm("b", 0, "boom")
+    run.fail_blocks([("b", 0)], "boom")
     rows = recipe_table(view_run(run)).rows
     assert [row[0] for row in rows] == ["a (synthetic)", "b (failed)"] and set(rows[1][1:-1]) == {"-"}
 

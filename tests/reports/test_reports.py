@@ -116,7 +116,7 @@ def test_synthetic_rows_are_marked_in_every_table(run):
 
 def test_reports_without_any_measured_arm(tmp_path):
     run = RunDirectory.create(tmp_path, "x", begun("no-spec", "eagle"))
-    run.fail_arm("no-spec", 0, "boom")
+    run.fail_blocks([("no-spec", 0)], "boom")
     written = write_reports(run)
     assert [path.name for path in written] == ["report.md", "report.json"]
     assert "failed: boom" in written[0].read_text() and "not run" in written[0].read_text()
@@ -126,7 +126,7 @@ def test_a_picture_that_no_longer_applies_is_removed(tmp_path):
     run = RunDirectory.create(tmp_path, "x", begun("eagle"))
     run.append("eagle", 0, **chain_block([1, 2]))
     assert (run.path / "plots/phases.png") in write_reports(run)
-    run.fail_arm("eagle", 0, "boom")
+    run.fail_blocks([("eagle", 0)], "boom")
     write_reports(run)
     assert list((run.path / "plots").iterdir()) == []
 

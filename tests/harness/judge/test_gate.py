@@ -168,7 +168,7 @@ def test_failed_blocks_and_requests_invalidate(tmp_path, baseline):
     path = make_run(tmp_path, Machine())
     directory = RunDirectory.open(path)
     directory.resume([])
-    directory.fail_arm("eagle:k=4", 3, "CUDA error <script>")
+    directory.fail_blocks([("eagle:k=4", 3)], "CUDA error <script>")
     directory.finish(None)
     report = judged(read_run(path), baseline)
     assert report.exit_code == 4

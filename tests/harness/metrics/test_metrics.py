@@ -43,7 +43,7 @@ def test_failed_arm_is_a_row_with_its_error(tmp_path):
 def test_a_repeat_that_failed_marks_the_arm_and_keeps_the_others(tmp_path):
     run = RunDirectory.create(tmp_path, "x", begun("no-spec"))
     run.append("no-spec", 0, **chain_block([0] * 4, k=0))
-    run.fail_arm("no-spec", 1, "out of memory")
+    run.fail_blocks([("no-spec", 1)], "out of memory")
     (arm,) = results(run.frames()).arms
     assert arm.status == "partial" and arm.num_repeats == 1 and arm.num_requests == 4
     assert arm.marks == ("1 of 2 repeats failed",)

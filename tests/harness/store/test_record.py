@@ -80,7 +80,7 @@ def test_blocks_are_readable_at_once_and_after_finishing(tmp_path):
 
 def test_failed_block_is_a_row_and_is_tried_again(tmp_path):
     run = new_run(tmp_path)
-    run.fail_arm("eagle:k=4", 0, ValueError("no such head"))
+    run.fail_blocks([("eagle:k=4", 0)], ValueError("no such head"))
     run.finish(None)
     again = RunDirectory.open(run.path)
     assert again.record.status == "failed"

@@ -54,8 +54,8 @@ class FixedDrafts:
         """Changes nothing."""
 
 
-class _Promise(NamedTuple):
-    """What each choice promises at one load and acceptance: time per token, tokens of a round; which is best."""
+class _Estimate(NamedTuple):
+    """Of each choice at one load and acceptance: time per token, tokens of a round; and which choice is best."""
 
     tpot_ms: list[float]
     tokens: list[float]
@@ -70,7 +70,7 @@ class _Seen:
     def __init__(self) -> None:
         self.accepted = self.expected = 0.0
 
-    def keep(self, share: float) -> None:
+    def decay(self, share: float) -> None:
         self.accepted *= share
         self.expected *= share
 
@@ -101,9 +101,9 @@ class TableDrafts:
         self._tpot_ms = [[load.tpot_ms(k) for k in self.choices] for load in table.loads]
         self._usual = self._tokens(1.0)
         self._traffic, self._present = _Seen(), _Seen()
-        self._promises: dict[tuple[int, int], _Promise] = {}
+        self._estimates: dict[tuple[int, int], _Estimate] = {}
         self._index: int | None = None
-        self._lost = [0.0] * len(self.choices)  # rounds, against each other number
+        self._regret = [0.0] * len(self.choices)  # in rounds, against each other number
 
     @classmethod
     def read(cls, file: Path, strategy: str, options: Mapping[str, str]) -> TableDrafts:
@@ -116,21 +116,21 @@ class TableDrafts:
         return min(_MOST_RATIO, self._present.ratio(self._traffic.ratio(1.0, _BELIEF), _DOUBT))
 
     def choose(self, num_requests: int) -> int:
-        promise, now = self._promise(num_requests), self._index
+        estimate, now = self._estimate(num_requests), self._index
         if now is None:
-            now = self._index = promise.best
-        if promise.best != now or any(self._lost):
-            self._weigh(now, promise)
+            now = self._index = estimate.best
+        if estimate.best != now or any(self._regret):
+            self._weigh(now, estimate)
         return self.choices[self._index or 0]
 
-    def _weigh(self, now: int, promise: _Promise) -> None:
+    def _weigh(self, now: int, estimate: _Estimate) -> None:
         """Changes to the best number once the present one has lost against it what the change costs. What it wins
         counts as well, so numbers that are about equal do not alternate."""
-        tpot_ms, tokens, best = promise
-        self._lost = [max(0.0, lost + tpot_ms[now] / ms - 1) for lost, ms in zip(self._lost, tpot_ms, strict=True)]
+        tpot_ms, tokens, best = estimate
+        self._regret = [max(0.0, lost + tpot_ms[now] / ms - 1) for lost, ms in zip(self._regret, tpot_ms, strict=True)]
         # The round after a rise verifies the fewer drafts that there are; after a fall none is missing.
-        if best != now and self._lost[best] >= max(_LEAST_COST, 1 - tokens[now] / tokens[best]):
-            self._index, self._lost = best, [0.0] * len(self.choices)
+        if best != now and self._regret[best] >= max(_LEAST_COST, 1 - tokens[now] / tokens[best]):
+            self._index, self._regret = best, [0.0] * len(self.choices)
 
     def accepted(self, num_drafts: int, status: Sequence[Sequence[int]]) -> None:
         rows = [row for row in status if row[1]]  # only of requests that had not ended
@@ -138,21 +138,21 @@ class TableDrafts:
             return
         counts, by_count = [row[0] for row in rows], self._expected[num_drafts]
         accepted, expected = sum(counts), sum([by_count[count] for count in counts])
-        self._traffic.keep((1 - 1 / _MEMORY) ** len(rows))
-        self._present.keep(1 - 1 / _PRESENT)
+        self._traffic.decay((1 - 1 / _MEMORY) ** len(rows))
+        self._present.decay(1 - 1 / _PRESENT)
         for seen in (self._traffic, self._present):
             seen.add(accepted, expected)
         if ended := len([1 for row in rows if row[2]]):
-            self._present.keep(1 - ended / len(rows))  # what they showed goes with them
+            self._present.decay(1 - ended / len(rows))  # what they showed goes with them
 
-    def _promise(self, num_requests: int) -> _Promise:
+    def _estimate(self, num_requests: int) -> _Estimate:
         step = round(_RATIO_STEPS * self.ratio)
-        found = self._promises.get((num_requests, step))
+        found = self._estimates.get((num_requests, step))
         if found is None:
             usual, now, table_ms = self._usual, self._tokens(step / _RATIO_STEPS), self._tpot_at(num_requests)
             tpot_ms = [ms * usual[k] / now[k] for ms, k in zip(table_ms, self.choices, strict=True)]
             best = min(range(len(tpot_ms)), key=tpot_ms.__getitem__)
-            found = self._promises[num_requests, step] = _Promise(tpot_ms, [now[k] for k in self.choices], best)
+            found = self._estimates[num_requests, step] = _Estimate(tpot_ms, [now[k] for k in self.choices], best)
         return found
 
     def _tokens(self, ratio: float) -> list[float]:
