@@ -65,7 +65,8 @@ def test_a_warmed_block_with_captured_graphs(one):
 
 def test_an_fp8_mixture_of_experts_from_files(tmp_path):
     """In fp32, where E4M3 is dequantised: a rank's own activation scales would move the sums of bf16."""
-    config = replace(ON_GPU, model=str(write_fp8_experts(tmp_path)), load_format="auto", num_pages=None)
+    few = tuple(arm for arm in ON_GPU.arms if "graph=one" in arm.text or arm.text.startswith("no-spec"))
+    config = replace(ON_GPU, arms=few, model=str(write_fp8_experts(tmp_path)), load_format="auto", num_pages=None)
     split = replace(config, tensor_parallel_size=2)
     whole, two = opened(config), opened(split)
     try:
