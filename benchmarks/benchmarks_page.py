@@ -5,13 +5,13 @@ Every figure comes from a file kept in this folder, and the page links to it.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 import kept
 from kept import HERE, kept_file
 from proof_tables import experiments, noise, num_changed, witnessed_rounds, witnesses
 from pull_request_tables import pull_requests
+from race_tables import arrivals, two_cards
 from stored_rounds import own_round, vllm_round
 
 from specbench.reports.charts.chart import Axis, Chart, Styles, small_charts
@@ -28,7 +28,8 @@ def benchmarks_page(runs: Sequence[SiteRun]) -> Page:
     sections = [
         _short(),
         _against_vllm(),
-        _arrivals(),
+        two_cards(),
+        arrivals(),
         _acceptance(),
         _round(),
         *pull_requests(pages),
@@ -123,34 +124,6 @@ def _against_vllm() -> Section:
         commands=(Command(name="Reproduce", text=commands),),
         charts=(chart,),
     )
-
-
-def _arrivals() -> Section:
-    def cells(row: dict) -> tuple[str, ...]:
-        rate, drafts = row["requests_per_s"], f"K={row['k']}" if row["k"] else "no speculation"
-        load = f"{row['load'][1:]} {'in service' if row['load'][0] == 'c' else 'a second'}"
-        later = (statistics.median(row[name]["ratios"]) for name in ("ttft_ms_median", "itl_ms_p99", "ttft_ms_p99"))
-        return (
-            f"{drafts}, {load}",
-            f"{rate['ours']:,.1f}",
-            f"{rate['vllm']:,.1f}",
-            f"{statistics.median(rate['ratios']):.2f}x ({min(rate['ratios']):.2f} to {max(rate['ratios']):.2f})",
-            *(f"{ratio:.2f}" for ratio in later),
-        )
-
-    headers = ("load", "specbench requests/s", "vLLM requests/s", "ratio (turns)", "median TTFT", "P99 ITL", "P99 TTFT")
-    notes = (
-        "500 requests with ShareGPT's lengths, SmolLM2-135M's shape, random weights, acceptance forced to 2.5 at K=4, "
-        "one H100, two turns. In service: the next request begins when one ends. A second: Poisson arrivals.",
-        "Latencies: specbench / vLLM. When 256 requests begin at once, our last first tokens come later than vLLM's, "
-        "whose steps take eight times as many prompt tokens.",
-    )
-    rows = kept.arrivals()
-    closed = [statistics.median(row["requests_per_s"]["ratios"]) for row in rows if row["load"][0] == "c"]
-    said = f"{min(closed):.1f} to {max(closed):.1f} times vLLM 0.26's requests a second with 64 and 256 in service."
-    table = Table(title="ShareGPT lengths", headers=headers, rows=tuple(map(cells, rows)), notes=notes)
-    links = (kept_file("results/arrivals-h100.json"), kept_file("README.md", "how it was measured"))
-    return Section(title="While requests come and go", links=links, sentences=(said,), tables=(table,))
 
 
 def _cells() -> Section:

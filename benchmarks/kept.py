@@ -17,7 +17,6 @@ from specbench.reports.document import Cell, Table
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 RACE = RESULTS / "decode-race-h200.json"
-ARRIVALS = RESULTS / "arrivals-h100.json"
 ACCEPTANCE = RESULTS / "head-acceptance-k8-h200.json"
 _WORKLOADS = {"sharegpt-held-out": "ShareGPT, held out", "gsm8k": "GSM8K, test"}
 _ESCAPED = re.compile(r"\\([\\`*_\[\]|~])")
@@ -56,11 +55,17 @@ def decode_cells() -> pd.DataFrame:
     )
 
 
-def arrivals() -> list[dict]:
-    """The loads under which requests come and go. Each measure as `ours`, `vllm` (medians over turns) and its ratio by
-    turn."""
+def race_of_two_cards() -> list[dict]:
+    """Cells with the figures of all turns, those of one card as well."""
+    return json.loads((HERE / "results" / "decode-race-h200-x2.json").read_text(encoding="utf-8"))
+
+
+def arrivals(name: str) -> list[dict]:
+    """The loads under which requests come and go, from a file in results/; by chunk size, those of the first. Each
+    measure as `ours`, `vllm` (medians over turns) and its ratio by turn."""
+    kept = json.loads((HERE / "results" / name).read_text(encoding="utf-8"))
     found = []
-    for row in json.loads(ARRIVALS.read_text(encoding="utf-8")):
+    for row in kept if isinstance(kept, list) else next(iter(kept.values())):
         named: dict = {key: row[key] for key in ("shape", "k", "load")}
         for measure in row["ours"][0]:
             medians = {side: statistics.median(turn[measure] for turn in row[side]) for side in ("ours", "vllm")}

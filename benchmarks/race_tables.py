@@ -1,0 +1,89 @@
+"""Sections of the Benchmarks page about races with vLLM 0.26: on two cards, and while requests come and go."""
+
+from __future__ import annotations
+
+import statistics
+
+import kept
+from kept import kept_file
+
+from specbench.reports.document import Section, Table
+
+_HOW = kept_file("README.md", "how it was measured")
+
+
+def two_cards() -> Section:
+    """Llama-3.1-8B's shape, split."""
+    rows = [cell for cell in kept.race_of_two_cards() if cell["shape"].endswith("@2")]
+    ratios = [[ours / vllm for ours, vllm in zip(cell["ours_tps"], cell["vllm_tps"], strict=True)] for cell in rows]
+    table = Table(
+        title="Decode tokens/s, tensor parallelism 2",
+        headers=("load", "specbench TPS", "vLLM TPS", "ratio (turns)"),
+        rows=tuple(
+            (
+                f"{_drafts(cell['k'])}, batch {cell['batch']}",
+                f"{statistics.median(cell['ours_tps']):,.0f}",
+                f"{statistics.median(cell['vllm_tps']):,.0f}",
+                _ratio(of_turns),
+            )
+            for cell, of_turns in zip(rows, ratios, strict=True)
+        ),
+        notes=(
+            f"Llama-3.1-8B's shape, {rows[0]['num_prompt']} prompt tokens, random weights, acceptance forced to 3.0 at "
+            f"K=4, {len(ratios[0])} turns.",
+        ),
+    )
+    medians = [statistics.median(of_turns) for of_turns in ratios]
+    said = f"{min(medians):.2f}x to {max(medians):.2f}x vLLM 0.26's decode tokens/s."
+    links = (kept_file("results/decode-race-h200-x2.json"), _HOW)
+    return Section(title="Against vLLM 0.26 on two H200s", links=links, sentences=(said,), tables=(table,))
+
+
+def arrivals() -> Section:
+    small, large = kept.arrivals("arrivals-h100.json"), kept.arrivals("arrivals-8b-h200.json")
+    tables = (
+        _arrivals_table(
+            "SmolLM2-135M's shape, one H100",
+            small,
+            "500 requests with ShareGPT's lengths, random weights, acceptance forced to 2.5 at K=4, two turns. In "
+            "service: the next request begins when one ends. A second: Poisson arrivals.",
+            "Latencies: specbench / vLLM. When 256 requests begin at once, our last first tokens come later than "
+            "vLLM's, whose steps take eight times as many prompt tokens.",
+        ),
+        _arrivals_table("Llama-3.1-8B's shape, one H200", large, "As above, acceptance forced to 3.0."),
+    )
+    said = (f"SmolLM2-135M: {_in_service(small, '.1f')}", f"Llama-3.1-8B, K=4: {_in_service(large, '.2f')}")
+    links = (kept_file("results/arrivals-h100.json"), kept_file("results/arrivals-8b-h200.json"), _HOW)
+    return Section(title="While requests come and go", links=links, sentences=said, tables=tables)
+
+
+def _in_service(rows: list[dict], digits: str) -> str:
+    ratios = [statistics.median(row["requests_per_s"]["ratios"]) for row in rows if row["load"][0] == "c"]
+    times = f"{min(ratios):{digits}} to {max(ratios):{digits}} times"
+    return f"{times} vLLM 0.26's requests a second with 64 and 256 in service."
+
+
+def _arrivals_table(title: str, rows: list[dict], *notes: str) -> Table:
+    headers = ("load", "specbench requests/s", "vLLM requests/s", "ratio (turns)", "median TTFT", "P99 ITL", "P99 TTFT")
+    return Table(title=title, headers=headers, rows=tuple(map(_arrivals_cells, rows)), notes=notes)
+
+
+def _arrivals_cells(row: dict) -> tuple[str, ...]:
+    rate = row["requests_per_s"]
+    load = f"{row['load'][1:]} {'in service' if row['load'][0] == 'c' else 'a second'}"
+    later = (statistics.median(row[name]["ratios"]) for name in ("ttft_ms_median", "itl_ms_p99", "ttft_ms_p99"))
+    return (
+        f"{_drafts(row['k'])}, {load}",
+        f"{rate['ours']:,.1f}",
+        f"{rate['vllm']:,.1f}",
+        _ratio(rate["ratios"]),
+        *(f"{ratio:.2f}" for ratio in later),
+    )
+
+
+def _drafts(k: int) -> str:
+    return f"K={k}" if k else "no speculation"
+
+
+def _ratio(of_turns: list[float]) -> str:
+    return f"{statistics.median(of_turns):.2f}x ({min(of_turns):.2f} to {max(of_turns):.2f})"
