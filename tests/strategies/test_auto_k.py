@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from toy.draft_tables import COUNTS, TABLE, at_load
 from toy.edits import FEATURES, requests_with
 from toy.engines import decode_rows, deployed, generate, make_engine, named_strategy, outputs, pad_rounds, request
 from toy.few_words import FewWords
@@ -22,9 +23,8 @@ from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.core.strategy import Strategy
 from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 from specbench.harness.store.codec import write_document
-from specbench.harness.store.draft_table import CountTimes, DraftTable, DraftTables, LoadTimes
+from specbench.harness.store.draft_table import DraftTable, DraftTables
 
-COUNTS = (0, 1, 2, 4)
 HALF = SyntheticAcceptance((0.5, 0.25, 0.12, 0.06), "half of the drafts")
 STRATEGIES = {
     "eagle": dict(head="random"),
@@ -182,19 +182,6 @@ def test_no_draft_of_an_earlier_round_is_offered_again():
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 
-def _load(load: int, tpot_ms: Sequence[float], counts: Sequence[int] = COUNTS) -> LoadTimes:
-    times = [CountTimes(num_drafts=k, round_ms=10.0, tpot_ms=ms) for k, ms in zip(counts, tpot_ms, strict=True)]
-    return LoadTimes(max_concurrency=load, best=0, times=tuple(times))
-
-
-TABLE = DraftTable(
-    strategy="ngram",
-    options={},
-    acceptance=(0.8, 0.8, 0.8, 0.8),
-    loads=(_load(1, (10.0, 7.0, 5.0, 4.0)), _load(9, (6.0, 7.0, 9.0, 12.0))),
-)
-
-
 def _write(folder: Path, *tables: DraftTable) -> Path:
     write_document(folder / "t.json", DraftTables(sweep_id="s", model="toy", hardware="", tables=tables or (TABLE,)))
     return folder / "t.json"
@@ -203,7 +190,7 @@ def _write(folder: Path, *tables: DraftTable) -> Path:
 @pytest.mark.parametrize("size", [1, 4])
 def test_a_best_number_that_never_changes_makes_the_steps_of_a_fixed_one(size: int):
     """Whatever layouts the others have: prompts beside decodes, ends of requests and late reads included."""
-    table = replace(TABLE, loads=(_load(1, (10.0, 7.0, 4.0, 5.0)), _load(9, (10.0, 9.0, 6.0, 9.0))))
+    table = replace(TABLE, loads=(at_load(1, (10.0, 7.0, 4.0, 5.0)), at_load(9, (10.0, 9.0, 6.0, 9.0))))
     steps = []
     for strategy in (_drawing(_eagle(4), TableDrafts(table)), _eagle(2)):
         engine = make_engine(late("cpu", "none", 1), strategy, acceptance=HALF, max_num_seqs=size)
@@ -294,7 +281,7 @@ def test_times_that_are_none(tmp_path: Path):
 
 
 def test_the_most_drafts_of_a_strategy_hold_for_its_table(tmp_path: Path):
-    loads = (_load(1, (9.0, 9.0), (1, 12)),)
+    loads = (at_load(1, (9.0, 9.0), (1, 12)),)
     long = replace(TABLE, strategy="eagle", acceptance=(0.5,) * 12, loads=loads)
     with pytest.raises(ValueError, match="eagle: k=12 is not allowed; allowed: 1 to 8"):
         named_strategy("eagle", k="auto", k_table=_write(tmp_path, long))

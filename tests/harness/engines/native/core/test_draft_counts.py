@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from toy.draft_tables import TABLE, at_load
 
 from specbench.harness.engines.native.core.draft_counts import TableDrafts
-from specbench.harness.store.draft_table import CountTimes, DraftTable, LoadTimes
-
-COUNTS = (0, 1, 2, 4)
-
-
-def _load(load: int, tpot_ms: Sequence[float], counts: Sequence[int] = COUNTS) -> LoadTimes:
-    times = [CountTimes(num_drafts=k, round_ms=10.0, tpot_ms=ms) for k, ms in zip(counts, tpot_ms, strict=True)]
-    return LoadTimes(max_concurrency=load, best=0, times=tuple(times))
-
-
-TABLE = DraftTable(
-    strategy="ngram",
-    options={},
-    acceptance=(0.8, 0.8, 0.8, 0.8),
-    loads=(_load(1, (10.0, 7.0, 5.0, 4.0)), _load(9, (6.0, 7.0, 9.0, 12.0))),
-)
 
 
 def _rows(*accepted: int) -> list[list[int]]:
     return [[count, count + 1, 0, 9] for count in accepted]
 
 
-def test_the_best_count_of_the_table_at_each_load():
+def test_the_best_count_of_the_table_at_eachat_load():
     assert [TableDrafts(TABLE).choose(n) for n in (1, 2, 9, 200)] == [4, 4, 0, 0]
     halfway = TableDrafts(TABLE)  # (8.0, 7.0, 7.0, 8.0): the first of equals
     assert halfway.choose(5) == 1
@@ -89,7 +73,7 @@ def test_what_a_request_shows_goes_with_it():
 
 
 @pytest.mark.parametrize("num_requests", [1, 32])
-def test_what_present_requests_show_fades_by_rounds_at_any_load(num_requests: int):
+def test_what_present_requests_show_fades_by_rounds_at_anyat_load(num_requests: int):
     counts = TableDrafts(TABLE)
     counts.accepted(4, _rows(*[4] * num_requests))
     for _ in range(20):
@@ -108,7 +92,7 @@ def test_requests_that_want_different_numbers_one_after_the_other_get_them(
     tpot_ms = [sum(cost / _tokens(k, rate) for rate in rates) / 2 for k, cost in costs.items()]
     shares = [[rate**n / _tokens(6, rate) for n in range(7)] for rate in rates]
     accepted = tuple(sum(s[n + 1] for s in shares) / sum(s[n] for s in shares) for n in range(6))
-    counts = TableDrafts(replace(TABLE, acceptance=accepted, loads=(_load(num_requests, tpot_ms, list(costs)),)))
+    counts = TableDrafts(replace(TABLE, acceptance=accepted, loads=(at_load(num_requests, tpot_ms, list(costs)),)))
     unread: list[tuple[int, list[list[int]]]] = []
     right = []
     for number in range(24):
@@ -136,7 +120,7 @@ def _tokens(num_drafts: int, rate: float) -> float:
 # Two drafts give 1.75 tokens a round, one gives 1.5: the first round after a rise loses a seventh of its tokens.
 @pytest.mark.parametrize(("first", "then", "num_rounds"), [(2, 1, 15), (1, 2, 10), (1, 3, 1)])
 def test_a_number_changes_once_it_has_lost_what_the_change_costs(first: int, then: int, num_rounds: int):
-    loads = (_load(1, (10.1, 10.0), (1, 2)), _load(2, (10.0, 10.1), (1, 2)), _load(3, (10.0, 14.3), (1, 2)))
+    loads = (at_load(1, (10.1, 10.0), (1, 2)), at_load(2, (10.0, 10.1), (1, 2)), at_load(3, (10.0, 14.3), (1, 2)))
     counts = TableDrafts(replace(TABLE, acceptance=(0.5, 0.5), loads=loads))
     before, after = counts.choose(first), {1: 2, 2: 1, 3: 1}[then]
     assert before == {1: 2, 2: 1}[first], "the first number has nothing to lose"
@@ -146,7 +130,7 @@ def test_a_number_changes_once_it_has_lost_what_the_change_costs(first: int, the
 
 def test_numbers_that_are_about_equal_hardly_alternate():
     """Each is 1% better in every second round."""
-    loads = (_load(1, (10.1, 10.0), (1, 2)), _load(2, (10.0, 10.1), (1, 2)))
+    loads = (at_load(1, (10.1, 10.0), (1, 2)), at_load(2, (10.0, 10.1), (1, 2)))
     counts = TableDrafts(replace(TABLE, acceptance=(0.5, 0.5), loads=loads))
     chosen = [counts.choose(1 + number % 2) for number in range(10_000)]
     assert sum(a != b for a, b in pairwise(chosen)) < 20, "of 10,000"
