@@ -26,7 +26,7 @@ from specbench.harness.engines.native.core.parts import make_builder
 from specbench.harness.engines.native.core.readback import InFlight, Readback
 from specbench.harness.engines.native.core.request import FinishReason, Request
 from specbench.harness.engines.native.core.sampler import SamplingMode
-from specbench.harness.engines.native.core.scheduler import Scheduler
+from specbench.harness.engines.native.core.scheduler import ScheduledRows, Scheduler
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.status import StatusReader
 from specbench.harness.engines.native.core.step_log import StepLog
@@ -137,8 +137,9 @@ class Engine:
         if self._aborts:
             self._apply_aborts()
         if self.scheduler.wants_mixed_step():
-            self._collect(0)
+            self._collect(self._lag())
             self._launch_mixed_step()
+            self._collect(self._lag())
         elif self.scheduler.can_progress():
             self._launch_decode_round()
             self._collect(self._lag())
@@ -183,39 +184,40 @@ class Engine:
             host = self.views.of(batch, running)
             decode_round.launch(self.ranges, self.clock, host)
         self.phase_log += [(self._next_step, name, ns) for name, ns in self.clock.read()]
-        num_rows = len(running) * batch.decode_q
-        self._queue("decode", list(running), batch, host, start, num_rows, decode_round.graph)
+        rows = [ScheduledRows(request, batch.decode_q, False) for request in running]
+        self._queue("decode", rows, batch, host, start, decode_round.graph)
 
-    def _preempt_last(self) -> Request:
+    def _preempt_last(self) -> None:
         slot = self.scheduler.running[-1].slot
         assert slot is not None
         self.state.release(slot)
-        return self.scheduler.preempt_last()
+        self.scheduler.preempt_last()
 
     def _launch_mixed_step(self) -> None:
-        decoding = [r for r in self.scheduler.running if not r.is_prefilling]
-        while not self.scheduler.reserve(decoding):
-            preempted = self._preempt_last()
-            decoding = [r for r in decoding if r is not preempted]
+        while not self.scheduler.reserve([r for r in self.scheduler.running if not r.is_prefilling]):
+            if self.readback:
+                self.readback.collect(0)  # a finished request may free what is missing
+            else:
+                self._preempt_last()
         num_drafts = self.draft_counts.choose(self.scheduler.num_soon)
         rows = self.scheduler.plan_mixed_step(num_drafts)
         self._assign_admitted()
         self.write_grants()
         if not rows:
+            self._collect(0)
             return
         start = time.perf_counter_ns()
         requests = [row.request for row in rows]
-        entries = [MixedEntry.of(row) for row in rows]
+        entries = [MixedEntry.of(row, self.state.lookahead.emitted) for row in rows]
         mode = SamplingMode.of([r.sampling for r in requests])
         with self.ranges.range(f"step {self._next_step}"), self.ranges.range("prefill"):
             batch, host, graph = self.launcher.launch_mixed(
                 entries, mode, self.ranges, lambda b: self.views.of(b, requests), num_drafts
             )
+        self._queue("mixed", rows, batch, host, start, graph)
         for row in rows:
-            if row.is_prefill and row.request.num_computed + row.num_rows < row.request.num_prefill:
+            if row.is_prefill:
                 row.request.num_computed += row.num_rows
-        self._queue("mixed", requests, batch, host, start, sum(row.num_rows for row in rows), graph)
-        self._collect(0)
 
     def _assign_admitted(self) -> None:
         admitted, self.scheduler.admitted = self.scheduler.admitted, []
@@ -238,18 +240,18 @@ class Engine:
     def _queue(
         self,
         kind: str,
-        requests: list[Request],
+        rows: list[ScheduledRows],
         batch: StepBatch,
         host: HostView,
         start_ns: int,
-        num_rows: int,
         graph: str,
     ) -> None:
         step, self._next_step = self._next_step, self._next_step + 1
         num_draft_rows, num_drafts = batch.work.num_draft_rows, min(batch.num_drafts, self._num_made)
         self._num_made = batch.num_drafts
+        num_rows = sum(row.num_rows for row in rows)
         self.readback.add(
-            InFlight(step, kind, requests, host, start_ns, num_rows, batch.num_rows, num_draft_rows, graph, num_drafts)
+            InFlight(step, kind, rows, host, start_ns, num_rows, batch.num_rows, num_draft_rows, graph, num_drafts)
         )
 
     def _finish(self, request: Request, reason: FinishReason) -> None:

@@ -69,11 +69,13 @@ class MixedEntry:
     is_padding: bool = False  # rows of the dummy slot, which fill a captured layout
 
     @staticmethod
-    def of(row: ScheduledRows) -> MixedEntry:
+    def of(row: ScheduledRows, most_emitted: int) -> MixedEntry:
+        """`most_emitted`: tokens that a step in flight may add to a decode, before the host has read it."""
         request = row.request
         assert request.slot is not None
         after = request.num_computed + row.num_rows
-        return MixedEntry(request.slot, row.num_rows, row.is_prefill, after >= request.num_prefill, after)
+        kv_len = after if row.is_prefill else after + most_emitted * request.num_inflight
+        return MixedEntry(request.slot, row.num_rows, row.is_prefill, after >= request.num_prefill, kv_len)
 
     @property
     def num_advanced(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from specbench.harness.engines.native.core.host_view import SAMPLED_IDS, HostView
 from specbench.harness.engines.native.core.request import FinishReason, Request
+from specbench.harness.engines.native.core.scheduler import ScheduledRows
 from specbench.harness.engines.native.core.step_log import StepLog
 from specbench.harness.store.rows import StepRow
 from specbench.kernels.commit import NUM_STATUS_COLUMNS
@@ -22,7 +23,7 @@ class InFlight:
 
     step: int
     kind: str
-    requests: list[Request]  # in the order of the status rows
+    rows: list[ScheduledRows]  # of each request, in the order of the status rows
     host: HostView
     t_start_ns: int
     num_rows: int
@@ -54,8 +55,8 @@ class Readback:
 
     def add(self, step: InFlight) -> None:
         self._steps.append(step)
-        for request in step.requests:
-            request.num_inflight += 1
+        for row in step.rows:
+            row.request.num_inflight += 1
 
     def collect(self, lag: int, at_most: int | None = None) -> None:
         """Reads steps until at most `lag` are unread."""
@@ -76,19 +77,21 @@ class Readback:
             self._log.on_step(step.kind, device_ns - max(self._last_device_ns, step.t_start_ns))
         self._last_device_ns = device_ns
         logprobs: list | None = step.host.logprobs.wait()[0] if step.host.logprobs is not None else None
-        for index, (request, row) in enumerate(zip(step.requests, rows, strict=False)):  # padding rows follow
+        for index, (scheduled, row) in enumerate(zip(step.rows, rows, strict=False)):  # padding rows follow
+            request = scheduled.request
             if logprobs is not None and request.finish_reason is None:
                 request.keep_logprobs(logprobs[index][: row[1]])
-            self._apply(request, row, step, host_ns, device_ns)
+            self._apply(request, scheduled.is_prefill, row, step, host_ns, device_ns)
         if step.kind == "decode":
-            self._accepted(step.num_drafts, rows[: len(step.requests)])
+            self._accepted(step.num_drafts, rows[: len(step.rows)])
 
-    def _apply(self, request: Request, row: list[int], step: InFlight, host_ns: int, device_ns: int) -> None:
+    def _apply(
+        self, request: Request, is_prefill: bool, row: list[int], step: InFlight, host_ns: int, device_ns: int
+    ) -> None:
         accepted, committed, done, n, num_proposed, depth = row[:NUM_STATUS_COLUMNS]
         request.num_inflight -= 1
         if request.finish_reason is not None:
             return  # a frozen row of a request that an earlier status ended
-        is_prefill = request.is_prefilling
         if committed or not is_prefill:
             request.num_computed = n
         tokens = row[NUM_STATUS_COLUMNS : NUM_STATUS_COLUMNS + committed]
@@ -106,7 +109,7 @@ class Readback:
                 t_start_ns=step.t_start_ns,
                 t_host_ns=host_ns,
                 t_device_ns=device_ns,
-                batch_size=len(step.requests),
+                batch_size=len(step.rows),
                 num_rows=step.num_rows,
                 num_padded_rows=step.num_padded_rows,
                 num_draft_rows=step.num_draft_rows,
