@@ -3,10 +3,13 @@ follow it in a layer: one kernel in place of two, and no barrier between the ran
 
 Each rank writes its rows into an inbox on every other one and then polls its own inbox until the others' rows are there
 (the low-latency protocol of TensorRT-LLM's "Lamport" all-reduce: the data are their own signal). What is not written
-yet holds a NaN that arithmetic does not produce; a row that was read is set back to it. Each inbox is double-buffered
-and a row alternates between the two halves: a rank has the others' rows of one call only after they had finished the
+yet holds a NaN that arithmetic does not produce; what was read is set back to it. Each inbox is double-buffered and a
+row alternates between the two halves: a rank gets what it waits for in one call only after the others had finished the
 call before, so what it writes in the next call meets a clean place. Which half is next lies in GPU memory for each row,
 so that CUDA graphs can be replayed in any order, the same on all ranks.
+
+Among more than two ranks, large sums go through owners instead: a row is sent to one rank, which adds the parts and
+sends the sum to the others. This takes two ways, but a rank sends 2 (N - 1) / N times its rows and not N - 1 times.
 
 A row ends when the other ranks have started theirs, so all blocks of a call must be resident at once, or start in the
 order of their rows: MAX_ROWS blocks of the widest rows fit the 132 multiprocessors of an H100 or H200.
@@ -25,6 +28,7 @@ from specbench.kernels.rms_norm import add_rms_norm_ref
 from specbench.kernels.triton_support import early_launch, tl, triton, wait_for_inputs
 
 MAX_ROWS, MAX_HIDDEN = 512, 8192
+OWNED_FROM = 256 << 10  # bytes of a sum that goes through owners, among more than two ranks
 EMPTY = -1  # as an integer: all bits set
 _WORDS = {2: torch.int16, 4: torch.int32}  # by bytes of a number
 
@@ -32,12 +36,14 @@ _WORDS = {2: torch.int16, 4: torch.int32}  # by bytes of a number
 @dataclass(frozen=True, slots=True)
 class Inbox:
     """One rank's: `words` [2, N, MAX_ROWS, MAX_HIDDEN] are written by the others. `address_N`: of each rank's inbox as
-    this rank reaches it. `half_of_row`: in which half the next call's row goes."""
+    this rank reaches it. `half_of_row`: in which half the next call's row goes. `owned_from`: bytes of a sum that goes
+    through owners."""
 
     words: Tensor
     address_N: Tensor
     half_of_row: Tensor
     rank: int
+    owned_from: int
 
     @staticmethod
     def shape(num_ranks: int) -> tuple[int, int, int, int]:
@@ -45,12 +51,12 @@ class Inbox:
         return 2, num_ranks, MAX_ROWS, MAX_HIDDEN
 
     @classmethod
-    def over(cls, words: Tensor, addresses: Sequence[int], rank: int) -> Inbox:
+    def over(cls, words: Tensor, addresses: Sequence[int], rank: int, owned_from: int = OWNED_FROM) -> Inbox:
         """Clears `words`. All ranks must have done so before the first sum."""
         words.fill_(EMPTY)
         address_N = torch.tensor(list(addresses), dtype=torch.int64, device=words.device)
         half_of_row = torch.zeros(words.shape[2], dtype=torch.int32, device=words.device)
-        return cls(words, address_N, half_of_row, rank)
+        return cls(words, address_N, half_of_row, rank, owned_from)
 
     @staticmethod
     def word_type(dtype: torch.dtype) -> torch.dtype:
@@ -110,11 +116,44 @@ def _launch(x_TH: Tensor, inbox: Inbox, residual_TH: Tensor | None, weight_H: Te
         MAX_HIDDEN=max_hidden,
         RANK=inbox.rank,
         NUM_RANKS=num_ranks,
+        OWNED=num_ranks > 2 and x_TH.nbytes >= inbox.owned_from,
         BLOCK_H=block,
         num_warps=min(max(block // 512, 1), 16),
         **early_launch(x_TH),
     )
     return out_TH
+
+
+@triton.jit
+def _word(x, word_type: tl.constexpr):
+    """What is sent for `x`: never what an empty place holds."""
+    word = x.to(word_type, bitcast=True)
+    return tl.where(word == -1, tl.full(word.shape, -2, word_type), word)  # one NaN for another
+
+
+@triton.jit
+def _inbox_of(rank, address_ptr, words_ptr):
+    """Aligned, which Triton cannot know of an address that it reads: otherwise it would write 2 bytes at a time."""
+    return tl.multiple_of(tl.load(address_ptr + rank).to(words_ptr.dtype), 16)
+
+
+@triton.jit
+def _send_to_others(
+    word, address_ptr, words_ptr, offset, inside, RANK: tl.constexpr, NUM_RANKS: tl.constexpr, of_rank: tl.constexpr
+):
+    for rank in tl.static_range(NUM_RANKS):
+        if rank != RANK:
+            peer_ptr = _inbox_of(rank, address_ptr, words_ptr)
+            tl.store(peer_ptr + offset + RANK * of_rank, word, mask=inside)
+
+
+@triton.jit
+def _received(own_ptr, wanted):
+    """What lies there, once all of it has come."""
+    word = tl.load(own_ptr, mask=wanted, other=0, volatile=True)
+    while tl.max((word == -1).to(tl.int32)) > 0:
+        word = tl.load(own_ptr, mask=wanted, other=0, volatile=True)
+    return word
 
 
 @triton.jit
@@ -134,6 +173,7 @@ def _all_reduce_rows_kernel(
     MAX_HIDDEN: tl.constexpr,
     RANK: tl.constexpr,
     NUM_RANKS: tl.constexpr,
+    OWNED: tl.constexpr,
     BLOCK_H: tl.constexpr,
     EARLY: tl.constexpr,
 ):
@@ -147,27 +187,28 @@ def _all_reduce_rows_kernel(
     x = tl.load(x_ptr + row * stride_x + column, mask=inside, other=0.0)
     dtype = x.dtype
     word_type = words_ptr.dtype.element_ty
-    word = x.to(word_type, bitcast=True)
-    word = tl.where(word == -1, tl.full((BLOCK_H,), -2, word_type), word)  # one NaN for another
     of_rank: tl.constexpr = MAX_ROWS * MAX_HIDDEN
     offset = half.to(tl.int64) * NUM_RANKS * of_rank + row * MAX_HIDDEN + column
-    for rank in tl.static_range(NUM_RANKS):
-        if rank != RANK:
-            peer_ptr = tl.load(address_ptr + rank).to(words_ptr.dtype)
-            tl.store(peer_ptr + offset + RANK * of_rank, word, mask=inside)
-    total = tl.zeros((BLOCK_H,), tl.float32)
-    for rank in tl.static_range(NUM_RANKS):
-        if rank == RANK:
-            total += x.to(tl.float32)
-        else:
-            own_ptr = words_ptr + offset + rank * of_rank
-            found = tl.load(own_ptr, mask=inside, other=0, volatile=True)
-            while tl.sum((found == -1).to(tl.int32), axis=0) > 0:
-                found = tl.load(own_ptr, mask=inside, other=0, volatile=True)
-            total += found.to(dtype, bitcast=True).to(tl.float32)
-            tl.store(own_ptr, tl.full((BLOCK_H,), -1, word_type), mask=inside)
+    empty = tl.full((BLOCK_H,), -1, word_type)
+    owner = (row % NUM_RANKS).to(tl.int32)
+    if OWNED and owner != RANK:
+        owner_ptr = _inbox_of(owner, address_ptr, words_ptr)
+        tl.store(owner_ptr + offset + RANK * of_rank, _word(x, word_type), mask=inside)
+        y = _received(words_ptr + offset + owner * of_rank, inside).to(dtype, bitcast=True)
+        tl.store(words_ptr + offset + owner * of_rank, empty, mask=inside)
+    else:
+        if not OWNED:
+            _send_to_others(_word(x, word_type), address_ptr, words_ptr, offset, inside, RANK, NUM_RANKS, of_rank)
+        rank = tl.arange(0, NUM_RANKS)[:, None]
+        others = (rank != RANK) & inside[None, :]
+        part = _received(words_ptr + offset[None, :] + rank * of_rank, others).to(dtype, bitcast=True)
+        for other in tl.static_range(NUM_RANKS):
+            if other != RANK:
+                tl.store(words_ptr + offset + other * of_rank, empty, mask=inside)
+        y = tl.sum(tl.where(rank == RANK, x.to(tl.float32)[None, :], part.to(tl.float32)), axis=0).to(dtype)
+        if OWNED:
+            _send_to_others(_word(y, word_type), address_ptr, words_ptr, offset, inside, RANK, NUM_RANKS, of_rank)
     tl.store(half_ptr + row, 1 - half)
-    y = total.to(dtype)
     if residual_ptr is not None:
         residual_at = residual_ptr + row * stride_residual + column
         residual = tl.load(residual_at, mask=inside, other=0.0)

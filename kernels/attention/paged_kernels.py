@@ -39,7 +39,7 @@ def _pages_of(table_ptr, block, offs_N, kv_len, PAGE_SIZE: tl.constexpr, BLOCK_N
         return tl.load(table_ptr + keys_N // PAGE_SIZE, mask=keys_N < kv_len, other=0)
 
 
-_NOT_SPECIALIZED = ["num_requests", "num_rows", "q_stride", "table_stride"]
+_NOT_SPECIALIZED = ["num_requests", "num_rows", "table_stride"]
 
 
 @triton.jit(do_not_specialize=_NOT_SPECIALIZED)

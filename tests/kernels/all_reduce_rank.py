@@ -47,7 +47,9 @@ def main(folder: Path, num_ranks: int, rank: int, dtype: torch.dtype) -> None:
         )
         for other in range(num_ranks)
     ]
-    inbox = Inbox.over(words[rank].view(shape), [each.data_ptr() for each in words], rank)
+    addresses = [each.data_ptr() for each in words]
+    two_rows = 2 * HIDDEN * dtype.itemsize
+    inbox = Inbox.over(words[rank].view(shape), addresses, rank, owned_from=two_rows)
     wait_for_ranks(folder, num_ranks, rank)
     results = []
     for call in range(len(CALLS)):

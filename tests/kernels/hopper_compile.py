@@ -4,6 +4,8 @@ The interpreter forgives what the compiler refuses (a name of two types in two b
 interpreted tests does not prove that a kernel builds. Triton's launcher is told to compile and stop there.
 """
 
+import re
+
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -39,6 +41,8 @@ from specbench.kernels.buffers import Outcome, PassRows, Rows, Slots, Trees
 
 BF16 = torch.bfloat16
 compiled: list[str] = []
+narrow: set[str] = set()  # kernels that read or write memory 2 bytes at a time
+_NARROW = re.compile(r"\b(ld|st)\.[\w.:]*global[\w.:]*\.b16")
 
 
 class NoDevice:
@@ -64,7 +68,10 @@ def compile_only() -> None:
 
     def warm_up(self, *args, grid, warmup, **options):
         compiled.append(self.fn.__name__)
-        return run(self, *args, grid=grid, warmup=True, **options)
+        kernel = run(self, *args, grid=grid, warmup=True, **options)
+        if _NARROW.search(kernel.asm["ptx"]):
+            narrow.add(self.fn.__name__)
+        return kernel
 
     JITFunction.run = warm_up
 
@@ -83,9 +90,10 @@ def layer_kernels() -> None:
     rms_norm.add_rms_norm_triton(x, x.clone(), weight, 1e-5)
     for num_ranks in (2, 4):
         words = torch.zeros(all_reduce_norm.Inbox.shape(num_ranks), dtype=torch.int16)
-        inbox = all_reduce_norm.Inbox.over(words, [0] * num_ranks, rank=1)
-        all_reduce_norm.all_reduce_rows(x, inbox)
-        all_reduce_norm.all_reduce_add_rms_norm(x, inbox, x.clone(), weight, 1e-5)
+        for owned_from in (1, 1 << 20):
+            inbox = all_reduce_norm.Inbox.over(words, [0] * num_ranks, rank=1, owned_from=owned_from)
+            all_reduce_norm.all_reduce_rows(x, inbox)
+            all_reduce_norm.all_reduce_add_rms_norm(x, inbox, x.clone(), weight, 1e-5)
     silu_and_mul.silu_and_mul_triton(torch.zeros(5, 3072, dtype=BF16))
     for rows in (5, 40):
         few = torch.zeros(rows, 576, dtype=BF16)
@@ -227,4 +235,5 @@ if __name__ == "__main__":
     for topk, depth, size in ((1, 1, 2), (8, 5, 32), (16, 8, 64)):
         tree_kernels(topk, depth, size)
     attention_kernels()
+    print("narrow:", *sorted(narrow))
     print("compiled:", *sorted(set(compiled)))

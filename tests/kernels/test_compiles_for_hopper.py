@@ -40,6 +40,9 @@ KERNELS = {
     "merge_splits_kernel",
     "paged_attention_kernel",
 }
+# Those that read or write single values of 2 bytes where that costs nothing: a bias, an expert's weight of a row, a
+# merged value a thread. Elsewhere it means that Triton does not know an address or a stride to be aligned.
+NARROW = {"_down_kernel", "_fp8_block_linear_kernel", "_route_kernel", "_skinny_gemm_kernel", "merge_splits_kernel"}
 
 
 def test_every_kernel_compiles_for_sm90() -> None:
@@ -51,4 +54,6 @@ def test_every_kernel_compiles_for_sm90() -> None:
     program = Path(__file__).with_name("hopper_compile.py")
     done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert set(done.stdout.partition("compiled: ")[2].split()) == KERNELS
+    narrow, _, compiled = done.stdout.partition("narrow: ")[2].partition("compiled: ")
+    assert set(compiled.split()) == KERNELS
+    assert set(narrow.split()) == NARROW
