@@ -28,7 +28,7 @@ from specbench.kernels.rms_norm import add_rms_norm_ref
 from specbench.kernels.triton_support import early_launch, tl, triton, wait_for_inputs
 
 MAX_ROWS, MAX_HIDDEN = 512, 8192
-OWNED_FROM = 256 << 10  # bytes of a sum that goes through owners, among more than two ranks
+OWNED_FROM = 512 << 10  # bytes of a sum that goes through owners, among more than two ranks
 EMPTY = -1  # as an integer: all bits set
 _WORDS = {2: torch.int16, 4: torch.int32}  # by bytes of a number
 

@@ -67,16 +67,16 @@ def opened(config: RunConfig):
 
 
 @torch.inference_mode()
-def aborted_midway(deployment: NativeDeployment) -> dict[int, tuple[list[int], str, int]]:
-    """What two drawn requests and a third said, of which the first was aborted after some steps: tokens, how each
-    ended, and how often it was preempted."""
+def aborted_midway(deployment: NativeDeployment, num_tokens: int = 11) -> dict[int, tuple[list[int], str, int]]:
+    """What two drawn requests and a third said, of which the first was aborted once it had so many of its 12 tokens:
+    tokens, how each ended, and how often it was preempted."""
     engine = deployment.engine
     asked = [Request(n, prompt.token_ids, _DRAWN[n]) for n, prompt in enumerate(PROMPTS)]
     for request in asked:
         engine.add(request)
     while engine.has_work:
         engine.step()
-        if len(asked[0].output_ids) >= 11 and asked[0].finish_reason is None:
+        if len(asked[0].output_ids) >= num_tokens and asked[0].finish_reason is None:
             engine.abort(0)
     return {r.id: (list(r.output_ids), r.finish_reason.value, r.num_preemptions) for r in asked}
 

@@ -19,12 +19,11 @@ METHODS = ("auto", "nccl", "one-shot", "two-shot", "fused")
 LARGEST = 16 << 20  # bytes of the shared buffer; larger sums, of long prompts, go through NCCL whatever the method
 
 # By ranks: bytes up to which a method is the fastest in a CUDA graph on H200 with NVLink, with all that the engine adds
-# to it: copies to and from the shared buffer, of which two-shot has one more, and a norm for all but `fused`. Two:
-# measured (benchmarks/README.md). Four: `fused` and one-shot move three times as much a rank, so they lose earlier; not
-# measured yet.
+# to it: copies to and from the shared buffer, of which two-shot has one more, and a norm for all but `fused`. Measured
+# (benchmarks/README.md) up to what rows of 4,096 fit into the inbox of `fused`, 4 MiB; wider rows go on to 8 MiB.
 _BEST = {
-    2: ((4 << 20, "fused"), (256 << 10, "one-shot"), (LARGEST, "two-shot")),
-    4: ((512 << 10, "fused"), (32 << 10, "one-shot"), (LARGEST, "two-shot")),
+    2: ((8 << 20, "fused"), (256 << 10, "one-shot"), (LARGEST, "two-shot")),
+    4: ((8 << 20, "fused"), (32 << 10, "one-shot"), (LARGEST, "two-shot")),
 }
 
 _THROUGH_NCCL = ("nccl", "gloo")  # torch.distributed's own; gloo on a CPU

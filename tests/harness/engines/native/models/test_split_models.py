@@ -175,9 +175,9 @@ def test_symmetric_memory_needs_gpus():
 
 
 def test_auto_goes_by_size():
-    assert [best(n, 2) for n in (8 << 10, 4 << 20, 8 << 20, LARGEST + 1)] == ["fused", "fused", "two-shot", "nccl"]
+    assert [best(n, 2) for n in (8 << 10, 8 << 20, LARGEST, LARGEST + 1)] == ["fused", "fused", "two-shot", "nccl"]
     assert [best(n, 2, can_fuse=False) for n in (8 << 10, 512 << 10)] == ["one-shot", "two-shot"]
-    assert [best(n, 4) for n in (64 << 10, 1 << 20)] == ["fused", "two-shot"]
+    assert [best(n, 4) for n in (64 << 10, 1 << 20, LARGEST)] == ["fused", "fused", "two-shot"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ ARMS = (
     "eagle-topk:num_steps=2,topk=2,num_draft_tokens=4,head=random",
     "draft-model:k=2,draft=self:1,graph=full_decode_only",
 )
+aborted_early = partial(aborted_midway, num_tokens=6)  # later, rounds that run ahead have ended the request
 ON_GPU = replace(CONFIG, device="cuda", load_format="auto", arms=tuple(map(parse_arm, ARMS)))
 
 
@@ -85,11 +87,11 @@ def test_a_warmed_block_with_captured_graphs(on_one, num_ranks):
 def test_a_request_that_is_aborted_leaves_the_others_as_on_one(on_one, one, num_ranks, text):
     text, config = parse_arm(text).text, replace(on_one, tensor_parallel_size=num_ranks)
     with one[0].deploy(one[1][text], on_one, Path(os.devnull)) as deployment:
-        expected = aborted_midway(deployment)
+        expected = aborted_early(deployment)
     engine, arms = opened(config)
     try:
         with engine.deploy(arms[text], config, Path(os.devnull)) as deployment:
-            assert deployment.look(aborted_midway) == expected
+            assert deployment.look(aborted_early) == expected
     finally:
         engine.close()
     assert expected[0][1] == "abort"
