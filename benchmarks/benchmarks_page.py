@@ -11,7 +11,7 @@ import kept
 from kept import HERE, kept_file
 from proof_tables import experiments, noise, num_changed, witnessed_rounds, witnesses
 from pull_request_tables import pull_requests
-from race_tables import arrivals, two_cards
+from race_tables import arrivals, tensor_parallelism
 from stored_rounds import own_round, vllm_round
 
 from specbench.reports.charts.chart import Axis, Chart, Styles, small_charts
@@ -28,7 +28,7 @@ def benchmarks_page(runs: Sequence[SiteRun]) -> Page:
     sections = [
         _short(),
         _against_vllm(),
-        two_cards(),
+        tensor_parallelism(),
         arrivals(),
         _acceptance(),
         _round(),

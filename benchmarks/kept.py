@@ -55,9 +55,9 @@ def decode_cells() -> pd.DataFrame:
     )
 
 
-def race_of_two_cards() -> list[dict]:
+def tensor_parallel_race() -> list[dict]:
     """Cells with the figures of all turns, those of one card as well."""
-    return json.loads((HERE / "results" / "decode-race-h200-x2.json").read_text(encoding="utf-8"))
+    return json.loads((HERE / "results" / "decode-race-h200-tp.json").read_text(encoding="utf-8"))
 
 
 def arrivals(name: str) -> list[dict]:

@@ -1,42 +1,59 @@
-"""Sections of the Benchmarks page about races with vLLM 0.26: on two cards, and while requests come and go."""
+"""Sections of the Benchmarks page about races with vLLM 0.26: on several cards, and while requests come and go."""
 
 from __future__ import annotations
 
 import statistics
+from itertools import product
 
 import kept
 from kept import kept_file
 
 from specbench.reports.document import Section, Table
 
+_SPLIT = {
+    "Llama-3.1-8B, two cards": "llama-3.1-8b@2",
+    "Llama-3.1-8B, four cards": "llama-3.1-8b@4",
+    "Llama-2-70B, two cards": "llama-2-70b@2",
+}
 _HOW = kept_file("README.md", "how it was measured")
 
 
-def two_cards() -> Section:
-    """Llama-3.1-8B's shape, split."""
-    rows = [cell for cell in kept.race_of_two_cards() if cell["shape"].endswith("@2")]
-    ratios = [[ours / vllm for ours, vllm in zip(cell["ours_tps"], cell["vllm_tps"], strict=True)] for cell in rows]
-    table = Table(
-        title="Decode tokens/s, tensor parallelism 2",
-        headers=("load", "specbench TPS", "vLLM TPS", "ratio (turns)"),
-        rows=tuple(
-            (
-                f"{_drafts(cell['k'])}, batch {cell['batch']}",
-                f"{statistics.median(cell['ours_tps']):,.0f}",
-                f"{statistics.median(cell['vllm_tps']):,.0f}",
-                _ratio(of_turns),
-            )
-            for cell, of_turns in zip(rows, ratios, strict=True)
-        ),
-        notes=(
-            f"Llama-3.1-8B's shape, {rows[0]['num_prompt']} prompt tokens, random weights, acceptance forced to 3.0 at "
-            f"K=4, {len(ratios[0])} turns.",
-        ),
+def tensor_parallelism() -> Section:
+    """Models split among cards."""
+    rows = kept.tensor_parallel_race()
+    tables = tuple(
+        Table(
+            title=f"{title}, decode tokens/s",
+            headers=("load", "specbench TPS", "vLLM TPS", "ratio (turns)"),
+            rows=tuple(
+                (
+                    f"{_drafts(cell['k'])}, batch {cell['batch']}",
+                    f"{statistics.median(cell['ours_tps']):,.0f}",
+                    f"{statistics.median(cell['vllm_tps']):,.0f}",
+                    _ratio(_ratios(cell)),
+                )
+                for cell in rows
+                if cell["shape"].startswith(shape)
+            ),
+            notes=(f"{rows[0]['num_prompt']} prompt tokens, random weights, acceptance forced to 3.0 at K=4.",),
+        )
+        for title, shape in _SPLIT.items()
     )
-    medians = [statistics.median(of_turns) for of_turns in ratios]
-    said = f"{min(medians):.2f}x to {max(medians):.2f}x vLLM 0.26's decode tokens/s."
-    links = (kept_file("results/decode-race-h200-x2.json"), _HOW)
-    return Section(title="Against vLLM 0.26 on two H200s", links=links, sentences=(said,), tables=(table,))
+    said = []
+    for name, shape in (
+        ("Llama-3.1-8B on two and four cards", "llama-3.1-8b@"),
+        ("Llama-2-70B on two", "llama-2-70b@"),
+    ):
+        medians = [statistics.median(_ratios(cell)) for cell in rows if cell["shape"].startswith(shape)]
+        said.append(f"{name}: {min(medians):.2f}x to {max(medians):.2f}x vLLM 0.26's decode tokens/s.")
+    links = (kept_file("results/decode-race-h200-tp.json"), _HOW)
+    return Section(title="Against vLLM 0.26 on two and four H200s", links=links, sentences=tuple(said), tables=tables)
+
+
+def _ratios(cell: dict) -> list[float]:
+    """Of engines that took turns by turn, of others in all pairs."""
+    pairs = (product if cell["shape"].endswith(":alone") else zip)(cell["ours_tps"], cell["vllm_tps"])
+    return [ours / vllm for ours, vllm in pairs]
 
 
 def arrivals() -> Section:

@@ -39,8 +39,9 @@ WEIGHTS, KV_CACHE, PRODUCTS, ATTENTION, KERNELS, LOGITS, SUMS = LIMITS = (
 )
 """What the ideal time goes into, where each part waits for the slower of reading and multiplying."""
 # What one sum takes at least, in seconds, and its bytes/s, by device and number of them: the fastest method in a CUDA
-# graph. Two H200 over NV18: 3.5 us at 8 KiB to 33.5 us at 8 MiB; no median of eleven sizes is below this line.
-STATED_SUMS = {("NVIDIA H200", 2): (3.3e-6, 3.7e11)}
+# graph. H200s over NV18: 2.5 us (two) and 4.5 us (four) at 8 KiB, 32.5 and 50.4 us at 8 MiB; no median of eleven sizes
+# is below this line.
+STATED_SUMS = {("NVIDIA H200", 2): (2.3e-6, 3.3e11), ("NVIDIA H200", 4): (4.4e-6, 2.1e11)}
 SAMPLING_BYTES = 12.0
 """Bytes moved per logit by softmax sampling: three passes over fp32."""
 

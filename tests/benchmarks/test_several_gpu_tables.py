@@ -1,0 +1,112 @@
+"""The tables of two and four GPUs in benchmarks/README.md are those of the stored repeats, and `auto` is the fastest of
+them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.harness.engines.native.models.all_reduce import best
+from specbench.harness.engines.native.models.shapes import SHAPES
+from specbench.harness.roofline.ideal import STATED_SUMS, pass_parts_s
+from specbench.harness.roofline.machines import STATED
+from specbench.harness.roofline.shape import model_shape
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+from decode_race import against, spread  # noqa: E402
+
+README = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
+METHODS = ("nccl", "one-shot", "two-shot", "fused")
+MEASURED = [f"{method} {form}" for form in ("engine", "norm") for method in METHODS]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def _kept(name: str) -> Any:
+    return json.loads((BENCHMARKS / "results" / name).read_text())
+
+
+def _rows(heading: str, *starts: str) -> list[list[str]]:
+    """Of the section's table."""
+    start = next(at for at, line in enumerate(README) if line.startswith("#") and line.endswith(heading))
+    end = next((at for at in range(start + 1, len(README)) if README[at].startswith("#")), len(README))
+    return [_cells(line) for line in README[start:end] if line.startswith(starts)]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_all_reduce(num_ranks):
+    kept = _kept(f"all-reduce-h200-x{num_ranks}.json")
+    rows = [row for row in _rows("One all-reduce on two and four cards", "| ") if row[0] == str(num_ranks)]
+    assert len(rows) == len(kept["repeats_us"]) == 11
+    for (_, size, *figures, auto), (num_bytes, repeats) in zip(rows, kept["repeats_us"].items(), strict=True):
+        medians = {name: statistics.median(repeats[name]) for name in MEASURED}
+        assert size == f"{int(num_bytes) >> 10:,} KiB" and figures == [f"{medians[name]:.1f}" for name in MEASURED]
+        can_fuse = int(num_bytes) <= 4 << 20
+        chosen = best(int(num_bytes), num_ranks, can_fuse=can_fuse)
+        assert auto == chosen == min(METHODS[: 4 if can_fuse else 3], key=lambda method: medians[f"{method} norm"])
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_no_sum_is_faster_than_the_roofline_assumes(num_ranks):
+    kept = _kept(f"all-reduce-h200-x{num_ranks}.json")
+    latency_s, bytes_per_s = STATED_SUMS[kept["device"], kept["num_ranks"]]
+    for num_bytes, repeats in kept["repeats_us"].items():
+        fastest_us = min(map(statistics.median, repeats.values()))
+        assert 0.75 < 1e6 * (latency_s + int(num_bytes) / bytes_per_s) / fastest_us <= 1
+
+
+@pytest.mark.parametrize(("heading", "name"), [("More cells", "more"), ("Tensor parallelism", "tp")])
+def test_race(heading, name):
+    rows = _rows(heading, "| llama", "| qwen")
+    for row, cell in zip(rows, _kept(f"decode-race-h200-{name}.json"), strict=True):
+        assert row[:4] == [cell["shape"].removesuffix(":alone"), *map(str, (cell["k"], cell["batch"]))] + [
+            f"{cell['num_prompt']:,}"
+        ]
+        assert row[4] == f"{statistics.median(cell['ours_tps']):,.0f}"
+        assert row[6] == f"{statistics.median(cell['vllm_tps']):,.0f}"
+        assert row[8] == against(cell, "vllm")
+        assert [row[5], row[7]] == [f"{spread(cell[side]):.1%}" for side in ("ours_tps", "vllm_tps")]
+        assert row[9] == str(len(cell["ours_tps"]))
+        assert row[10] == cell["check"].replace(" identical, ", " / ").replace(" diverge at a near-tie", "")
+
+
+def ideal_tps(name: str, batch: int, num_ranks: int) -> float:
+    """Of decoding without speculation, with the keys of the race's middle: 128 + 64 tokens."""
+    (machine,), config = STATED, SHAPES[name].config
+    shape = model_shape(config.split(num_ranks), 2)
+    if num_ranks > 1:
+        num_sums = 2 * config.num_layers
+        shape = replace(
+            shape,
+            num_kernels=shape.num_kernels - num_sums,
+            head_params=shape.head_params // num_ranks,
+            num_ranks=num_ranks,
+            num_sums=num_sums + 1,
+            sum_bytes=2 * config.hidden_size,
+        )
+    return batch / sum(pass_parts_s(machine, shape, batch=batch, rows=1, context=192, head_rows=1).values())
+
+
+def test_percent_of_roofline():
+    found: dict[str, list[str]] = {}
+    for cell in _kept("decode-race-h200-tp.json"):
+        if cell["k"] == 0:
+            name, _, num_ranks = cell["shape"].removesuffix(":alone").partition("@")
+            ideal = ideal_tps(name, cell["batch"], int(num_ranks or 1))
+            key = f"{name} {num_ranks or 1}"
+            found.setdefault(key, []).append(f"{statistics.median(cell['ours_tps']) / ideal:.0%}")
+    rows = _rows("Tensor parallelism", "| 8B", "| 70B")
+    assert {row[0]: row[1:] for row in rows} == {
+        {"llama-3.1-8b": "8B", "llama-2-70b": "70B"}[key.split()[0]] + f", TP {key.split()[1]}": shares
+        for key, shares in found.items()
+    }
