@@ -7,12 +7,15 @@ import statistics
 import sys
 from pathlib import Path
 
+import numpy as np
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 from arrivals_race import misses, table  # noqa: E402
 
 README = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
+ARMS = [f"eagle:k={k}" for k in (2, 3, 4, 6, "auto")]
 
 
 def _kept(name: str) -> list | dict:
@@ -39,35 +42,100 @@ def test_arrivals_of_8b():
     assert [misses(row) for row in rows] == [["ITL P99, ms"], [], ["ITL P99, ms"], ["ITL P99, ms"]]
 
 
+def _section(name: str) -> list[str]:
+    start = README.index(f"### {name}")
+    num_lines = [line[:1] for line in README[start + 1 :]].index("#")
+    return README[start + 1 : start + 1 + num_lines]
+
+
+def _report(name: str, label: str) -> tuple[list[str], list[str]]:
+    """An arm in a sweep's report, in TPOT and in TPS: speed-ups by load, break-even, its interval."""
+    report = (BENCHMARKS / "results" / f"{name}-h200.md").read_text(encoding="utf-8").replace("\\", "")
+    tpot, tps, *_ = [_cells(line)[1:] for line in report.splitlines() if line.startswith(f"| {label} |")]
+    return tpot, tps
+
+
+def _speedups(tpot: list[str], tps: list[str]) -> list[str]:
+    """At each load TPOT with its interval, and in brackets TPS; of no-spec TPOT."""
+    found = []
+    for at_load, tokens in zip(tpot[:-2], tps[:-2], strict=True):
+        speedup = tokens.partition("(")[2].partition(" [")[0]
+        found.append(f"{at_load} ({speedup})" if speedup else at_load.removesuffix(" ms"))
+    return found
+
+
+def _break_even(cells: list[str]) -> str:
+    at, interval = cells[-2].partition(" (")[0].removeprefix("-"), cells[-1].removeprefix("-")
+    return at if at == interval else f"{at} [{interval}]"
+
+
+def _arms(name: str, num_cells: int) -> dict[str, list[str]]:
+    """Rows of a section's table with so many cells, by arm."""
+    rows = [_cells(line) for line in _section(name) if line.startswith(("| `", "| no-spec"))]
+    return {arm.strip("`").removesuffix(", TPOT ms"): cells for arm, *cells in rows if len(cells) == num_cells}
+
+
 def test_loads():
     """Speed-ups in TPOT with intervals, and in TPS, of both reports."""
-    start = README.index("### The same loads once mixed steps are captured")
-    rows = [_cells(line) for line in README[start : start + 25] if line.startswith(("| `eagle:k=", "| no-spec"))]
-    assert [row[0] for row in rows[1:]] == [f"`eagle:k={k}`" for k in (2, 3, 4, 6)]
-    for arm, *found in rows:
-        label, expected = arm.strip("`").removesuffix(", TPOT ms"), []
-        for name, num_loads in (("low", 2), ("high", 3)):
-            report = (BENCHMARKS / "results" / f"loads-{name}-h200.md").read_text(encoding="utf-8").replace("\\", "")
-            tpot, tps, *_ = [_cells(line)[1:] for line in report.splitlines() if line.startswith(f"| {label} |")]
-            ends = tpot[num_loads]
-            for at_load, tokens in zip(tpot[:num_loads], tps, strict=False):
-                speedup = tokens.partition("(")[2].partition(" [")[0]
-                expected.append(f"{at_load} ({speedup})" if speedup else at_load.removesuffix(" ms"))
-        assert found == [*expected, ends.partition(" (")[0].removeprefix("-")]
+    rows = _arms("The same loads once mixed steps are captured", 6)
+    assert list(rows) == ["no-spec", *(f"eagle:k={k}" for k in (2, 3, 4, 6))]
+    for label, found in rows.items():
+        low, high = (_report(f"loads-{name}", label) for name in ("low", "high"))
+        assert found == [*_speedups(*low), *_speedups(*high), _break_even(high[0])]
+
+
+def test_loads_of_other_strategies():
+    rows = _arms("The same loads once mixed steps are captured", 4)
+    methods = ["no-spec", "eagle", "naive-eagle", "naive-eagle", "ngram", "eagle-topk", "draft-model"]
+    assert [label.partition(":")[0] for label in rows] == methods
+    for label, found in rows.items():
+        tpot, tps = _report("strategies-high", label)
+        assert found == [*_speedups(tpot, tps), _break_even(tpot), _break_even(tps)]
+
+
+def test_findings_of_loads():
+    """Rows of K=6 and of `auto` in the table of findings."""
+    (row,) = [line for line in README if line.startswith("| `eagle` with the shipped head is faster")]
+    found: dict[str, list[str]] = {"TPOT": [], "TPS": []}
+    for name, loads in (("low", slice(0, 2)), ("high", slice(1, 3))):
+        tpot, tps = _report(f"loads-{name}", "eagle:k=6")
+        found["TPOT"] += [cell.partition(" ")[0] for cell in tpot[loads]]
+        found["TPS"] += [cell.partition("(")[2].partition(" ")[0] for cell in tps[loads]]
+    for figure, (*others, last) in found.items():
+        assert f"{', '.join(others)} and {last} in {figure}" in row
+    (row,) = [line for line in README if line.startswith("| `k=auto` has the TPOT")]
+    assert ", ".join(f"{load['ratio'][0]:.3f}" for load in _kept("auto-k-h200.json")["loads"]) in row
 
 
 def test_k_by_load():
-    start = README.index("### K by load")
-    rows = [_cells(line) for line in README[start : start + 25] if line.startswith("| ") and line[2:3].isdigit()]
+    """The first table is of TPOT, the second of TPS."""
+    rows = [_cells(line) for line in _section("K by load") if line.startswith("| ") and line[2:3].isdigit()]
     loads = _kept("auto-k-h200.json")["loads"]
-    assert len(rows) == len(loads) == 4
-    for row, load in zip(rows, loads, strict=True):
+    assert len(rows) == 2 * len(loads) == 8
+    for tpot, tps, load in zip(rows[:4], rows[4:], loads, strict=True):
         medians = {arm: statistics.median(repeats) for arm, repeats in load["tpot_ms"].items()}
-        assert row[0] == str(load["max_concurrency"])
-        assert row[1:6] == [f"{medians[f'eagle:k={k}']:.3f}" for k in (2, 3, 4, 6, "auto")]
+        assert tpot[0] == tps[0] == str(load["max_concurrency"])
+        assert tpot[1:6] == [f"{medians[arm]:.4f}" for arm in ARMS]
         shares = sorted(load["share_of_rounds"].items())
-        assert row[6] == ", ".join(f"{k}: {share:.0%}" for k, share in shares)
+        assert tpot[6] == ", ".join(f"{k}: {share:.0%}" for k, share in shares)
         ratio, low, high = load["ratio"]
-        assert row[7] == f"{ratio:.3f} [{low:.3f}, {high:.3f}]"
-        fixed = {arm: ms for arm, ms in medians.items() if arm != "eagle:k=auto"}
-        assert load["best"] == min(fixed, key=fixed.__getitem__)
+        assert tpot[7] == f"{ratio:.3f} [{low:.3f}, {high:.3f}]" and low > 0.98
+        assert load["best"] == min(ARMS[:-1], key=medians.__getitem__)
+
+        medians = {arm: statistics.median(repeats) for arm, repeats in load["tps"].items()}
+        assert tps[1:6] == [f"{medians[arm]:,.0f}" for arm in ARMS]
+        assert tps[6] == _ratio(load["tps"][ARMS[-1]], load["tps"][max(ARMS[:-1], key=medians.__getitem__)])
+
+
+def test_wait_for_the_first_token_at_128():
+    ttft_ms = _kept("auto-k-h200.json")["loads"][-1]["ttft_ms"]
+    said = f"{ttft_ms['eagle:k=auto']:.1f} ms with `auto` and {ttft_ms['eagle:k=4']:.1f} ms with K=4"
+    assert said in " ".join(line.strip() for line in _section("K by load"))
+
+
+def _ratio(ours: list[float], theirs: list[float]) -> str:
+    """Median over repeats, with a 95% bootstrap interval."""
+    ratios = np.divide(ours, theirs)
+    drawn = np.random.default_rng(0).choice(ratios, (4000, len(ratios)))
+    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+    return f"{np.median(ratios):.3f} [{low:.3f}, {high:.3f}]"
