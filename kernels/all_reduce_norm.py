@@ -11,8 +11,8 @@ so that CUDA graphs can be replayed in any order, the same on all ranks.
 Among more than two ranks, large sums go through owners instead: a row is sent to one rank, which adds the parts and
 sends the sum to the others. This takes two ways, but a rank sends 2 (N - 1) / N times its rows and not N - 1 times.
 
-A row ends when the other ranks have started theirs, so all blocks of a call must be resident at once, or start in the
-order of their rows: MAX_ROWS blocks of the widest rows fit the 132 multiprocessors of an H100 or H200.
+A row ends when the other ranks have started theirs. Not all blocks of a call are resident at once (of rows of 8,192
+among four ranks, one a multiprocessor), so they must start in the order of their rows, as they do on NVIDIA's GPUs.
 Legend: T rows of the step, H hidden size, N ranks.
 """
 
@@ -68,7 +68,7 @@ class Inbox:
 
 
 def all_reduce_ref(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of all ranks' [T, H] in fp32, in the order of the ranks, rounded once."""
+    """The sum of all ranks' [T, H] in fp32, rounded once. Every rank gets the same bits: all add in one order."""
     total = torch.zeros_like(parts[0], dtype=torch.float32)
     for part in parts:
         total += part.float()

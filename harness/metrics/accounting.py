@@ -220,7 +220,8 @@ def _mixed_request_ms(requests: pd.DataFrame, table: pd.DataFrame) -> float:
     starts_ns, ends_ns, lasted_ns = (
         table[name].to_numpy()[is_mixed] for name in ("t_start_ns", "t_host_ns", "host_ns")
     )
-    begun = first_ns.searchsorted(starts_ns, side="right")
+    # A step that was launched before the host had read the last one is charged from then on.
+    begun = first_ns.searchsorted(np.fmax(starts_ns, ends_ns - lasted_ns), side="right")
     ended = last_ns.searchsorted(ends_ns, side="left")
     return float(np.nansum(lasted_ns * (begun - ended).clip(min=0)) / _NS_PER_MS)
 

@@ -122,6 +122,7 @@ def _check_layout(q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: Attenti
     assert q_THD.shape[1] % k_cache.shape[2] == 0, "query heads must be a multiple of key heads"
     for name, tensor in (("q_THD", q_THD), ("k_cache", k_cache), ("v_cache", v_cache)):
         assert tensor.stride()[-2:] == (head_dim, 1), f"{name} must have dense heads, has strides {tensor.stride()}"
+    assert q_THD.stride(0) % 16 == 0, f"q_THD must have aligned rows, has strides {q_THD.stride()}"  # one compilation
     assert meta.block_table_BP.stride(1) == 1, "block_table_BP must have dense rows"
     mask_BQM = meta.tree_mask_BQM
     if mask_BQM is not None:

@@ -81,6 +81,25 @@ def test_identity_holds_with_mixed_steps_and_uneven_batches():
     assert figures["residual"] == pytest.approx(0, abs=1e-9)
 
 
+def test_mixed_steps_that_run_ahead_are_charged_from_when_the_last_one_was_read():
+    """Step 2 is launched before request 1 has its first token, which step 1 brings."""
+    steps = [
+        prefill(0, 0, 0, 10),
+        prefill(1, 1, 5, 20, batch_size=2),
+        step(1, 0, 5, 20, kind="mixed", batch_size=2),
+        prefill(2, 2, 15, 32, batch_size=3),
+        *(step(2, n, 15, 32, kind="mixed", batch_size=3) for n in (0, 1)),
+        step(3, 0, 34, 40, k=1, j=0),
+    ]
+    requests = [
+        request(0, first_ms=10, last_ms=40, num_output_tokens=4),
+        request(1, first_ms=20, last_ms=32, num_output_tokens=2),
+        request(2, first_ms=32, last_ms=32, num_output_tokens=1),
+    ]
+    figures, _ = identity(frame("requests", requests), frame("steps", steps), [phase(3, "verify", 5)])
+    assert figures["mixed_ms_per_token"] == pytest.approx((10 + 2 * 12) / 4)
+
+
 def test_time_outside_the_phases_shows_as_residual():
     requests, steps = mixed_example()
     figures, _ = identity(requests, steps, [phase(1, "verify", 6), phase(3, "verify", 8)])

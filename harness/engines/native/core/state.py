@@ -75,8 +75,11 @@ class RoundState(Slots):
         self.temperature_S = memory["temperature_S"]
         self.top_k_S, self.top_p_S, self.seed_S = memory["top_k_S"], memory["top_p_S"], memory["seed_S"]
         self.edits = EditBuffers(memory, num_slots, device)
-        # The host's copy of the block table; sent whole, and only when it changed. Entries are only ever appended for a
-        # running slot, so a copy that is still queued may safely see later entries.
+        # The host's copy of the block table; sent whole, and only when it changed. A copy that is still queued may see
+        # later entries. For a running slot, entries are only appended. A slot whose request has ended may already have
+        # the next one's pages while a launched step still has the frozen row of the last: that row commits nothing, and
+        # every page that it may write is written anew by a later step before it is read. This would not hold if
+        # requests shared pages.
         self._table_host_SP = torch.zeros(num_slots, pages, dtype=torch.int32, pin_memory=device.type == "cuda")
         self._table_SP = self._table_host_SP.numpy()  # the same memory; a write of few entries costs less than torch's
         self._table_dirty = False
