@@ -32,6 +32,7 @@ from specbench.harness.engines.native.core.status import StatusReader
 from specbench.harness.engines.native.core.step_log import StepLog
 from specbench.harness.engines.native.core.strategy import AcceptanceOverride, Strategy
 from specbench.harness.engines.native.core.target_cache import CacheMemory, OwnMemory
+from specbench.harness.engines.native.core.upload import send_into
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
 from specbench.kernels.attention.base import AttentionBackend
@@ -157,7 +158,7 @@ class Engine:
         return min(self.config.status_lag, 1) if self.scheduler.waiting else self.config.status_lag
 
     def _apply_aborts(self) -> None:
-        self.readback.collect(0)
+        self._collect(0)
         doomed, self._aborts = set(self._aborts), []
         for request in [r for r in [*self.scheduler.running, *self.scheduler.waiting] if r.id in doomed]:
             if request.slot is not None:
@@ -168,7 +169,7 @@ class Engine:
         running = self.scheduler.running
         while not self.scheduler.reserve(running):
             if self.readback:
-                self.readback.collect(0)  # a finished request may free what is missing
+                self._collect(0)  # a finished request may free what is missing
                 if not running:
                     return
                 continue
@@ -196,7 +197,7 @@ class Engine:
     def _launch_mixed_step(self) -> None:
         while not self.scheduler.reserve([r for r in self.scheduler.running if not r.is_prefilling]):
             if self.readback:
-                self.readback.collect(0)  # a finished request may free what is missing
+                self._collect(0)  # a finished request may free what is missing
             else:
                 self._preempt_last()
         num_drafts = self.draft_counts.choose(self.scheduler.num_soon)
@@ -204,8 +205,7 @@ class Engine:
         self._assign_admitted()
         self.write_grants()
         if not rows:
-            self._collect(0)
-            return
+            return self._collect(0)
         start = time.perf_counter_ns()
         requests = [row.request for row in rows]
         entries = [MixedEntry.of(row, self.state.lookahead.emitted) for row in rows]
@@ -227,7 +227,7 @@ class Engine:
                 request.prompt_logprobs = logprobs_of_prompt(self.target, request.prompt_ids, num)
             if self._acceptance is not None and self._forced_SL is not None:
                 row_L = self._acceptance.table_row(request.sampling.seed, self._forced_SL.shape[1])
-                self._forced_SL[request.slot].copy_(row_L)
+                send_into(self._forced_SL[request.slot], row_L)
         self.state.assign(admitted, self.config.max_model_len)
 
     def write_grants(self) -> None:
