@@ -18,6 +18,7 @@ import pytest
 from torch import Tensor
 
 from specbench.harness.engines.native.core import edit_buffers, graphs
+from specbench.harness.engines.native.core import engine as engine_module
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.sampler import Mode
@@ -112,7 +113,7 @@ def lazy_device(engine: Engine, after_phase: Callable[[StepBatch], None] | None 
         patch.setattr(state, "release", lambda slot: device.launch(partial(release, slot)))
         patch.setattr(state._memory, "write", late_write)
         patch.setattr(status, "queue", lambda block: _LateStatus(device, partial(queue, block)))
-        patch.setattr(graphs, "send_into", late_send)
-        patch.setattr(edit_buffers, "send_into", late_send)
+        for module in (engine_module, graphs, edit_buffers):
+            patch.setattr(module, "send_into", late_send)
         yield device
         device.synchronize()
