@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from specbench.harness.metrics import figures
 from specbench.harness.store.environment import GitState
-from specbench.harness.store.inputs_record import ModelRecord, WorkloadRecord
+from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, acceptance_length, median, median_ms, number, row_name, tps_spread
 from specbench.reports.document import Table, fitting, table_of
@@ -38,17 +38,30 @@ def bars(rates: Sequence[float | None]) -> str:
     return f"{NOTHING if rates[0] is None else f'{rates[0]:.2f}'} {drawn}"
 
 
+def _how(sampling: SamplingRecord) -> list[str]:
+    """The load, and what differs from plain greedy decoding."""
+    s = sampling
+    said = {
+        f"concurrency {s.max_concurrency}": s.max_concurrency is not None,
+        f"temperature {s.temperature}" if s.temperature else "greedy": True,
+        f"top_k={s.top_k}": bool(s.top_k),
+        f"top_p={s.top_p}": s.top_p not in (None, 1.0),
+        s.edits: bool(s.edits),
+        "ignore_eos": bool(s.ignore_eos),
+        f"stop={list(s.stop)}": bool(s.stop),
+        f"logprobs={s.logprobs}": s.logprobs is not None,
+        f"prompt_logprobs={s.prompt_logprobs}": s.prompt_logprobs is not None,
+        f"seed {s.seed}": True,
+    }
+    return [words for words, is_said in said.items() if is_said]
+
+
 def about(view: RunView) -> list[str]:
     """The prompts, the model and the machine: a line each."""
     record = view.record
     workload, sampling = record.workload or WorkloadRecord(), record.sampling
     num_repeats = max((arm.num_repeats for arm in view.arms), default=0)
-    how = []
-    if sampling is not None:
-        greedy = f"temperature {sampling.temperature:g}" if sampling.temperature else "greedy"
-        batch = [] if sampling.max_concurrency is None else [f"concurrency {sampling.max_concurrency}"]
-        edits = [sampling.edits] if sampling.edits else []
-        how = [*batch, greedy, *edits, f"seed {sampling.seed}"]
+    how = [] if sampling is None else _how(sampling)
     num_prompts = "?" if workload.num_prompts is None else workload.num_prompts
     prompts = f"{num_prompts} prompts of {workload.name or 'an unknown data set'}"
     digest = f"sha256 {workload.sha256[:12]}" if workload.sha256 else "no digest"

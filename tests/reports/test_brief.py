@@ -10,6 +10,7 @@ from run_samples import sample_run
 from specbench.harness.cli.run import print_how
 from specbench.harness.metrics.doubts import CHANGED
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE
+from specbench.harness.store.inputs_record import SamplingRecord
 from specbench.harness.store.results import Speedup
 from specbench.reports.run.answer import answer, ratio_text
 from specbench.reports.run.brief import about, bars, brief_table
@@ -135,6 +136,25 @@ def test_what_was_run_takes_three_lines(view, capsys):
     print_how(view.record.command)
     assert capsys.readouterr().out == f"{view.record.command}\n"
     assert any(mark.startswith("naive-eagle: failed: RuntimeError") for mark in marks)
+
+
+def test_whatever_differs_from_plain_greedy_decoding_is_said(view):
+    sampling = SamplingRecord(
+        temperature=0.8,
+        top_k=0,
+        top_p=0.9,
+        ignore_eos=True,
+        seed=7,
+        max_concurrency=4,
+        edits="min_p=0.05",
+        stop=(".",),
+        logprobs=2,
+    )
+    *_, prompts, _ = brief_table(replace(view, record=replace(view.record, sampling=sampling))).notes
+    said = (
+        "concurrency 4, temperature 0.8, top_p=0.9, min_p=0.05, ignore_eos, stop=['.'], logprobs=2, seed 7, 2 repeats"
+    )
+    assert prompts.endswith(said)
 
 
 def test_bars_show_the_rates_by_position():
