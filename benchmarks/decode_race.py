@@ -171,12 +171,16 @@ def spread(values: list[float]) -> float:
     return (max(values) - min(values)) / statistics.median(values)
 
 
-def against(row: dict, side: str) -> str:
-    """Ours / theirs. Engines that took turns are compared by turn; one that failed has fewer of them."""
+def ratios(row: dict, side: str) -> list[float]:
+    """Ours / theirs. Engines that took turns are compared by turn, others in all pairs; one that failed has fewer."""
     ours, theirs = row["ours_tps"], row[f"{side}_tps"]
     pairs = itertools.product(ours, theirs) if row["shape"].endswith(":alone") else zip(ours, theirs, strict=False)
-    ratios = [a / b for a, b in pairs]
-    return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+    return [a / b for a, b in pairs]
+
+
+def against(row: dict, side: str) -> str:
+    found = ratios(row, side)
+    return f"{statistics.median(found):.2f} [{min(found):.2f}, {max(found):.2f}]"
 
 
 def table(rows: list[dict]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from itertools import product
 
 import kept
+from decode_race import ratios
 from kept import kept_file
 
 from specbench.reports.document import Section, Table
@@ -30,7 +30,7 @@ def tensor_parallelism() -> Section:
                     f"{_drafts(cell['k'])}, batch {cell['batch']}",
                     f"{statistics.median(cell['ours_tps']):,.0f}",
                     f"{statistics.median(cell['vllm_tps']):,.0f}",
-                    _ratio(_ratios(cell)),
+                    _ratio(ratios(cell, "vllm")),
                 )
                 for cell in rows
                 if cell["shape"].startswith(shape)
@@ -44,16 +44,10 @@ def tensor_parallelism() -> Section:
         ("Llama-3.1-8B on two and four cards", "llama-3.1-8b@"),
         ("Llama-2-70B on two", "llama-2-70b@"),
     ):
-        medians = [statistics.median(_ratios(cell)) for cell in rows if cell["shape"].startswith(shape)]
+        medians = [statistics.median(ratios(cell, "vllm")) for cell in rows if cell["shape"].startswith(shape)]
         said.append(f"{name}: {min(medians):.2f}x to {max(medians):.2f}x vLLM 0.26's decode tokens/s.")
     links = (kept_file("results/decode-race-h200-tp.json"), _HOW)
     return Section(title="Against vLLM 0.26 on two and four H200s", links=links, sentences=tuple(said), tables=tables)
-
-
-def _ratios(cell: dict) -> list[float]:
-    """Of engines that took turns by turn, of others in all pairs."""
-    pairs = (product if cell["shape"].endswith(":alone") else zip)(cell["ours_tps"], cell["vllm_tps"])
-    return [ours / vllm for ours, vllm in pairs]
 
 
 def arrivals() -> Section:

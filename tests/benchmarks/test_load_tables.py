@@ -93,6 +93,22 @@ def test_loads_of_other_strategies():
         assert found == [*_speedups(tpot, tps), _break_even(tpot), _break_even(tps)]
 
 
+def test_data_sets_of_other_strategies():
+    """Acceptance length and speed-up in TPOT at 32 by data set, then TTFT at 32 and 128; of no-spec TPOT and TTFT."""
+    rows = _arms("The same loads once mixed steps are captured", 7)
+    report = (BENCHMARKS / "results" / "strategies-high-h200.md").read_text(encoding="utf-8").replace("\\", "")
+    at_32 = report.partition("## By data set, concurrency 32")[2].partition("## ")[0]
+    assert len(rows) == 7
+    for label, found in rows.items():
+        of_sets = [cells for cells in map(_cells, at_32.splitlines()) if len(cells) == 6 and cells[1] == label]
+        by_set = [
+            tpot if label == "no-spec" else f"{accepted.split()[0]}, {float(ratio.split()[0]):.2f}x"
+            for *_, accepted, tpot, ratio in of_sets
+        ]
+        ttft = [cells[1] for cells in map(_cells, report.splitlines()) if len(cells) == 3 and cells[0] == label]
+        assert found == [*by_set, *ttft] and len(by_set) == 5 and len(ttft) == 2
+
+
 def test_findings_of_loads():
     """Rows of K=6 and of `auto` in the table of findings."""
     (row,) = [line for line in README if line.startswith("| `eagle` with the shipped head is faster")]
