@@ -40,7 +40,8 @@ class WorkloadRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingRecord:
-    """`request_rate`: requests per second; None: as soon as there is room, or unknown. `edits`: active edits of the
+    """`temperature`: of all requests; None: unknown, or each prompt was sent at every one of `temperature_grid`.
+    `request_rate`: requests per second; None: as soon as there is room, or unknown. `edits`: active edits of the
     logits; empty: none. `stop`: strings that ended an output. `logprobs`, `prompt_logprobs`: number of likeliest tokens
     reported with each token; None: no log-probabilities."""
 
@@ -55,11 +56,27 @@ class SamplingRecord:
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    temperature_grid: tuple[float, ...] = ()
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether any request is known to be."""
+        return any(self.temperature_grid) or bool(self.temperature)
+
+    @property
+    def said_temperature(self) -> str:
+        """In words; empty: unknown."""
+        if self.temperature_grid:
+            return f"temperatures {', '.join(f'{each:g}' for each in self.temperature_grid)}"
+        if self.temperature is None:
+            return ""
+        return f"temperature {self.temperature:g}" if self.temperature else "greedy"
 
     @staticmethod
     def of(config: RunConfig) -> SamplingRecord:
         return SamplingRecord(
-            temperature=config.temperature,
+            temperature=None if config.temperature_grid else config.temperature,
+            temperature_grid=config.temperature_grid,
             top_k=config.top_k,
             top_p=config.top_p,
             ignore_eos=config.ignore_eos,

@@ -43,7 +43,7 @@ def _how(sampling: SamplingRecord) -> list[str]:
     s = sampling
     said = {
         f"concurrency {s.max_concurrency}": s.max_concurrency is not None,
-        f"temperature {s.temperature}" if s.temperature else "greedy": True,
+        s.said_temperature: bool(s.said_temperature),
         f"top_k={s.top_k}": bool(s.top_k),
         f"top_p={s.top_p}": s.top_p not in (None, 1.0),
         s.edits: bool(s.edits),

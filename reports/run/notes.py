@@ -115,7 +115,7 @@ def _baseline_of(arms: Sequence[ArmSummary]) -> str:
 
 
 def _is_sampled(view: RunView) -> bool:
-    return view.record.sampling is not None and bool(view.record.sampling.temperature)
+    return view.record.sampling is not None and view.record.sampling.is_sampled
 
 
 def _machine(view: RunView) -> list[str]:

@@ -134,12 +134,6 @@ def _short_name(name: str) -> str:
 def _about(run: SiteRun) -> str:
     workload, sampling = run.record.workload or WorkloadRecord(), run.record.sampling
     load = f", concurrency {run.concurrency}" if run.concurrency else ""
-    how = (
-        f", temperature {sampling.temperature:g}"
-        if sampling and sampling.temperature
-        else ", greedy"
-        if sampling
-        else ""
-    )
+    how = f", {sampling.said_temperature}" if sampling and sampling.said_temperature else ""
     prompts = f"{workload.num_prompts or '?'} prompts of {workload.name or 'an unknown data set'}"
     return f"{run.model}, {prompts}{load}{how}; {run.hardware}; specbench {run.commit}"

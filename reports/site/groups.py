@@ -106,5 +106,5 @@ def _load(keys: Mapping[str, str]) -> str:
 def _sampling(sampling: SamplingRecord | None) -> str:
     if sampling is None:
         return ""
-    words = [f"temperature {sampling.temperature:g}" if sampling.temperature else "", sampling.edits]
+    words = [sampling.said_temperature if sampling.is_sampled else "", sampling.edits]
     return ", ".join(filter(None, words))

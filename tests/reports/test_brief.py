@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 from run_samples import sample_run
+from toy.split_runs import CONFIG
 
 from specbench.harness.cli.run import print_how
 from specbench.harness.metrics.doubts import CHANGED
@@ -155,6 +156,13 @@ def test_whatever_differs_from_plain_greedy_decoding_is_said(view):
         "concurrency 4, temperature 0.8, top_p=0.9, min_p=0.05, ignore_eos, stop=['.'], logprobs=2, seed 7, 2 repeats"
     )
     assert prompts.endswith(said)
+
+
+def test_a_temperature_grid_is_not_called_greedy(view):
+    sampling = SamplingRecord.of(replace(CONFIG, temperature_grid=(0.0, 0.5)))
+    assert sampling.temperature is None and sampling.is_sampled
+    *_, prompts, _ = brief_table(replace(view, record=replace(view.record, sampling=sampling))).notes
+    assert "temperatures 0, 0.5, " in prompts and "greedy" not in prompts
 
 
 def test_bars_show_the_rates_by_position():
