@@ -10,7 +10,14 @@ from torch import Tensor
 
 from specbench.kernels.attention.base import AttentionMetadata
 
-HEADS = {"8b": (32, 8, 128), "smollm2": (9, 3, 64)}
+HEADS = {
+    "8b": (32, 8, 128),
+    "8b@2": (16, 4, 128),  # a rank's of two
+    "8b@4": (8, 2, 128),
+    "70b@2": (32, 4, 128),
+    "70b@4": (16, 2, 128),
+    "smollm2": (9, 3, 64),
+}
 MIN_LAYERS, MAX_LAYERS = 20, 1000
 COLD_BYTES = 200e6  # several times the 50-60 MB of L2
 MEMORY_SHARE = 0.6
@@ -61,7 +68,7 @@ class Layers:
 
 ALL_CASES = [
     Case(model=model, num_requests=num_requests, kv_len=kv_len, q=q)
-    for model, num_requests, kv_len, q in itertools.product(HEADS, (1, 64), (128, 4096), (1, 5))
+    for model, num_requests, kv_len, q in itertools.product(("8b", "smollm2"), (1, 64), (128, 4096), (1, 5))
 ]
 
 

@@ -20,13 +20,14 @@ from specbench.kernels.silu_and_mul import silu_and_mul_ref
 from specbench.kernels.triton_support import early_launch, tl, triton, use_triton, wait_for_inputs
 
 MAX_ROWS = 64  # beyond them cuBLAS is as fast
-_FEW_ROWS = 16  # rows of the narrowest product of tensor cores as Triton makes it; fewer are padded
+FEW_ROWS = 16  # rows of the narrowest product of tensor cores as Triton makes it; fewer are padded
 ROW_BLOCKS = (16, 32, 64)  # numbers of rows are padded to one of these: each is a compilation
 # Smaller matrices (of toys) stay with cuBLAS: there a launch is all that counts.
 _MIN_ELEMENTS = 1 << 18
 _ALIGNMENT = 16  # inputs, for loads of 16 bytes
 _LINE = 64  # elements of a 128-byte cache line
 _PREFETCH_BYTES = 8_000_000
+_NUM_SMS = 132  # multiprocessors of an H100 or H200
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def skinny_blocks(x_TI: Tensor, weight_OI: Tensor, is_gated: bool = False) -> Bl
 @cache
 def choose_blocks(num_rows: int, num_outputs: int, num_inputs: int, is_gated: bool) -> Blocks | None:
     """The launch of a shape, None where cuBLAS is faster: measured on an H200 by benchmarks/forward_gpu.py in whole
-    passes of Llama-3.1-8B, Qwen2.5-1.5B and SmolLM2-135M. `num_outputs` counts gate and up.
+    passes of Llama-3.1-8B, Qwen2.5-1.5B and SmolLM2-135M, and by benchmarks/products_gpu.py for a rank's part of
+    Llama-3.1-8B and Llama-2-70B. `num_outputs` counts gate and up.
 
     Other GPUs take the same launches; those without programmatic dependent launch lose the early start.
     """
@@ -64,23 +66,36 @@ def choose_blocks(num_rows: int, num_outputs: int, num_inputs: int, is_gated: bo
     is_wide = num_outputs >= 16384
     is_short = num_inputs <= 1024
     prefetch = _prefetched_lines(num_outputs, num_inputs)
-    if num_rows > _FEW_ROWS:
-        if is_gated:
-            return Blocks(16, 128, 6, 4, prefetch) if is_short else Blocks(64, 64, 4, 4)
+    if is_gated:
+        return _gated_blocks(num_rows, num_outputs, is_short, prefetch)
+    if num_rows > FEW_ROWS:
         if is_wide:
             return Blocks(128, 64, 4, 4)
         return Blocks(64, 64, 6, 4, prefetch) if is_short else None
-    if is_gated:
-        return Blocks(64, 128, 4, 4, prefetch)
     if is_wide:
         return Blocks(32, 128, 6, 4, prefetch) if is_short else Blocks(128, 128, 3, 4)
+    is_split = num_inputs <= 2048 and num_outputs >= 2048  # the inputs of one layer's o among ranks
+    if num_outputs > 32 * _NUM_SMS or (is_split and num_inputs % 128 == 0):
+        return Blocks(64, 128, 6, 4, prefetch)
     if is_short:
         return Blocks(64, 64, 6, 4, prefetch)
-    if num_outputs > 32 * 132:  # more than one block of 32 outputs for each multiprocessor
-        return Blocks(64, 256, 3, 4, prefetch)
     if num_outputs < 32 * 64 and num_inputs > 4096:  # too few blocks, each too long
         return None
     return Blocks(32, 512, 4, 4, prefetch)
+
+
+def _gated_blocks(num_rows: int, num_outputs: int, is_short: bool, prefetch: int) -> Blocks | None:
+    num_blocks = num_outputs // 128  # of 64 gate and 64 up rows
+    has_few_blocks = num_blocks < _NUM_SMS // 2
+    if num_rows <= FEW_ROWS:
+        return Blocks(32, 256, 4, 4, prefetch) if has_few_blocks and not is_short else Blocks(64, 128, 4, 4, prefetch)
+    if is_short:
+        return Blocks(16, 128, 6, 4, prefetch)
+    if has_few_blocks:
+        return None
+    # Blocks of 128 inputs fill a multiprocessor's shared memory alone: they pay where the last wave is nearly full.
+    slots = -(-num_blocks // _NUM_SMS) * _NUM_SMS
+    return Blocks(64, 128, 4, 4) if slots < 1.25 * num_blocks else Blocks(64, 64, 4, 4)
 
 
 def _prefetched_lines(num_outputs: int, num_inputs: int) -> int:
@@ -126,7 +141,7 @@ def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bo
         INPUTS=num_inputs,
         IS_GATED=is_gated,
         PREFETCH=blocks.prefetch if x_TI.is_cuda else 0,  # the interpreter knows no inline assembly
-        BLOCK_T=max(_FEW_ROWS, triton.next_power_of_2(num_rows)),
+        BLOCK_T=max(FEW_ROWS, triton.next_power_of_2(num_rows)),
         BLOCK_O=blocks.outputs,
         BLOCK_I=blocks.inputs,
         num_warps=blocks.num_warps,

@@ -17,6 +17,7 @@ from specbench.kernels.attention.base import AttentionMetadata
 # Programs of the decode cases that run at once on one multiprocessor of an H100/H200.
 _PROGRAMS_PER_SM = 2
 _MAX_SPLITS = 32
+_FEW_KEYS = 512
 # In times of one block of keys: what a program spends on starting and on its partial result, and the merge's launch.
 _PROGRAM_COST_BLOCKS = 1
 _MERGE_COST_BLOCKS = 2
@@ -78,6 +79,8 @@ def choose_launch(shape: LaunchShape) -> Launch:
     is_fp32 = shape.element_bytes == 4
     block_n = 32 if is_fp32 else 64
     num_stages = 4 if shape.head_dim * shape.element_bytes <= 128 else 3
+    if shape.uniform and rows <= 64 and shape.head_dim == 128 and not is_fp32 and shape.max_kv <= _FEW_KEYS:
+        return _few_keys_launch(shape)
     fills_device = shape.num_tiles(64) * shape.num_kv_heads >= shape.num_sms
     if not shape.uniform and (is_fp32 or rows <= 64):
         # Rows of a request differ from step to step: few block sizes, for each is a compilation.
@@ -100,6 +103,20 @@ def choose_launch(shape: LaunchShape) -> Launch:
         max_blocks=-(-shape.max_kv // block_n),
     )
     return Launch(block_m=block_m, block_n=block_n, num_splits=num_splits, num_warps=num_warps, num_stages=num_stages)
+
+
+def _few_keys_launch(shape: LaunchShape) -> Launch:
+    """Where latency counts, not bandwidth: measured on an H200 with 200 keys (benchmarks/attention_h200.py --sweep) for
+    1 to 128 requests of Llama-3.1-8B and Llama-2-70B, whole and split among ranks, and of one and five rows."""
+    num_programs = shape.num_tiles(64) * shape.num_kv_heads
+    if num_programs < shape.num_sms // 4:
+        splits = -(-shape.max_kv // 64)  # one block each: a second stage is all that can be used
+        return Launch(block_m=64, block_n=64, num_splits=splits, num_warps=4, num_stages=2)
+    if num_programs <= shape.num_sms:  # each has a multiprocessor's shared memory
+        return Launch(block_m=64, block_n=64, num_splits=1, num_warps=4, num_stages=4)
+    # Two on a multiprocessor, and more than two if there are more.
+    num_stages = 4 if num_programs <= 2 * shape.num_sms else 2
+    return Launch(block_m=64, block_n=32, num_splits=1, num_warps=4, num_stages=num_stages)
 
 
 @lru_cache(maxsize=4096)  # a step asks once for each layer

@@ -21,6 +21,12 @@ def test_splits_fill_an_idle_device_and_leave_a_full_one() -> None:
     assert choose_launch(launch_shape(max_kv=64)).num_splits == 1
 
 
+@pytest.mark.parametrize(("num_requests", "is_split", "block_n"), [(1, True, 64), (8, False, 64), (64, False, 32)])
+def test_few_keys_are_split_only_where_almost_nothing_else_runs(num_requests, is_split, block_n) -> None:
+    launch = choose_launch(launch_shape(num_requests=num_requests, num_rows=5 * num_requests, max_kv=320))
+    assert (launch.num_splits > 1, launch.block_n) == (is_split, block_n)
+
+
 def test_splits_even_out_a_nearly_empty_second_wave() -> None:
     assert choose_num_splits(num_programs=264, num_slots=264, max_blocks=64) == 1
     assert choose_num_splits(num_programs=270, num_slots=264, max_blocks=64) > 1

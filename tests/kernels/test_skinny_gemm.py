@@ -142,6 +142,9 @@ def test_blocks_fit_into_shared_memory(rows, is_gated):
         (6144, 4096),
         (128256, 4096),
         (4096, 14336),
+        (4096, 1024),
+        (7168, 4096),
+        (28672, 8192),
     ):
         if blocks := choose_blocks(rows, outputs, inputs, is_gated):
             weights = blocks.outputs * (2 if is_gated else 1)
@@ -154,3 +157,18 @@ def test_products_that_cublas_multiplies_faster():
     """Many rows of a long weight, and few outputs of a long one: Qwen2.5-1.5B's down projection."""
     assert choose_blocks(40, 4096, 4096, False) is None and choose_blocks(5, 1536, 8960, False) is None
     assert choose_blocks(5, 4096, 4096, False) is not None and choose_blocks(5, 576, 1536, False) is not None
+
+
+def test_gate_and_up_of_a_rank_of_four_have_too_few_blocks_of_64_outputs():
+    """56 of Llama-3.1-8B's: cuBLAS takes 40 rows, narrower blocks take 5."""
+    assert choose_blocks(40, 7168, 4096, True) is None
+    few = choose_blocks(5, 7168, 4096, True)
+    assert few is not None and few.outputs == 32
+
+
+@pytest.mark.parametrize(("outputs", "inputs"), [(14336, 128), (17920, 64), (28672, 128)])
+def test_gate_and_up_take_the_block_that_fills_the_last_wave(outputs, inputs):
+    """Of 112 blocks one a multiprocessor, of 224 two rounds; 140 (Qwen2.5-1.5B's) would leave the second all but
+    empty."""
+    blocks = choose_blocks(40, outputs, 4096, True)
+    assert blocks is not None and blocks.inputs == inputs
