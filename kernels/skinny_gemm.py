@@ -74,11 +74,10 @@ def choose_blocks(num_rows: int, num_outputs: int, num_inputs: int, is_gated: bo
         return Blocks(64, 64, 6, 4, prefetch) if is_short else None
     if is_wide:
         return Blocks(32, 128, 6, 4, prefetch) if is_short else Blocks(128, 128, 3, 4)
-    is_split = num_inputs <= 2048 and num_outputs >= 2048  # the inputs of one layer's o among ranks
-    if num_outputs > 32 * _NUM_SMS or (is_split and num_inputs % 128 == 0):
+    if num_outputs > 32 * _NUM_SMS:
         return Blocks(64, 128, 6, 4, prefetch)
     if is_short:
-        return Blocks(64, 64, 6, 4, prefetch)
+        return Blocks(64, 128 if num_inputs % 128 == 0 else 64, 6, 4, prefetch)
     if num_outputs < 32 * 64 and num_inputs > 4096:  # too few blocks, each too long
         return None
     return Blocks(32, 512, 4, 4, prefetch)
