@@ -111,7 +111,7 @@ def _against_vllm() -> Section:
     )
     commands = (
         "PYTHONPATH=.ns python3 benchmarks/decode_race.py --vllm-path /tmp/vllm --output race.json "
-        "llama-3.1-8b,3.0,1x128,8x128,32x128,128x128,1x4096 smollm2-135m,2.5,1x128,8x128,32x128,128x128"
+        "llama-3.1-8b,3.0,1x128,8x128,32x128,64x128,128x128 smollm2-135m,2.5,1x128,8x128,32x128,128x128"
     )
     return Section(
         title="Against vLLM 0.26 on one H200",

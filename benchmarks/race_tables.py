@@ -14,6 +14,7 @@ _SPLIT = {
     "Llama-3.1-8B, two cards": "llama-3.1-8b@2",
     "Llama-3.1-8B, four cards": "llama-3.1-8b@4",
     "Llama-2-70B, two cards": "llama-2-70b@2",
+    "Llama-2-70B, four cards": "llama-2-70b@4",
 }
 _HOW = kept_file("README.md", "how it was measured")
 
@@ -42,7 +43,7 @@ def tensor_parallelism() -> Section:
     said = []
     for name, shape in (
         ("Llama-3.1-8B on two and four cards", "llama-3.1-8b@"),
-        ("Llama-2-70B on two", "llama-2-70b@"),
+        ("Llama-2-70B on two and four", "llama-2-70b@"),
     ):
         medians = [statistics.median(ratios(cell, "vllm")) for cell in rows if cell["shape"].startswith(shape)]
         said.append(f"{name}: {min(medians):.2f}x to {max(medians):.2f}x vLLM 0.26's decode tokens/s.")

@@ -12,7 +12,7 @@ import numpy as np
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
-from arrivals_race import misses, table  # noqa: E402
+from arrivals_race import misses, ratios, table  # noqa: E402
 
 README = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
 ARMS = [f"eagle:k={k}" for k in (2, 3, 4, 6, "auto")]
@@ -35,11 +35,22 @@ def test_arrivals():
 
 
 def test_arrivals_of_8b():
-    rows = _kept("arrivals-8b-h200.json")["chunks of 2048"]
+    rows = _kept("arrivals-8b-h200.json")
     printed = table(rows).splitlines()
     start = README.index(printed[2])
     assert README[start - 2 : start + len(rows)] == printed
-    assert [misses(row) for row in rows] == [["ITL P99, ms"], [], ["ITL P99, ms"], ["ITL P99, ms"]]
+    assert [misses(row) for row in rows] == [["ITL P99, ms"], [], [], []]
+
+
+def test_arrivals_of_one_turn():
+    """The text gives ratios of requests/s in service, and of P99 TTFT with 256 at once."""
+    rows = [row for row in _kept("arrivals-smollm2-h200.json") if row["load"][0] == "c"]
+    assert not any(map(misses, rows)) and {len(row["ours"]) for row in rows} == {1}
+    rates = [f"{ratios(row, 'requests_per_s')[0]:.2f}" for row in rows]
+    late = [f"{ratios(row, 'ttft_ms_p99')[0]:.2f}" for row in rows if row["load"] == "c256"]
+    text = " ".join(README)
+    assert "{}, {}, {} and {} times vLLM's requests/s".format(*rates) in text
+    assert "P99 TTFT with 256 at once {} and {} instead of".format(*late) in text
 
 
 def _section(name: str) -> list[str]:

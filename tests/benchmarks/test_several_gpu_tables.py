@@ -65,10 +65,12 @@ def test_no_sum_is_faster_than_the_roofline_assumes(num_ranks):
         assert 0.75 < 1e6 * (latency_s + int(num_bytes) / bytes_per_s) / fastest_us <= 1
 
 
-@pytest.mark.parametrize(("heading", "name"), [("More cells", "more"), ("Tensor parallelism", "tp")])
+@pytest.mark.parametrize(
+    ("heading", "name"), [("vLLM 0.26", ""), ("More cells", "-more"), ("Tensor parallelism", "-tp")]
+)
 def test_race(heading, name):
-    rows = _rows(heading, "| llama", "| qwen")
-    for row, cell in zip(rows, _kept(f"decode-race-h200-{name}.json"), strict=True):
+    rows = _rows(heading, "| llama", "| qwen", "| smollm2")
+    for row, cell in zip(rows, _kept(f"decode-race-h200{name}.json"), strict=True):
         assert row[:4] == [cell["shape"].removesuffix(":alone"), *map(str, (cell["k"], cell["batch"]))] + [
             f"{cell['num_prompt']:,}"
         ]
@@ -110,3 +112,23 @@ def test_percent_of_roofline():
         {"llama-3.1-8b": "8B", "llama-2-70b": "70B"}[key.split()[0]] + f", TP {key.split()[1]}": shares
         for key, shares in found.items()
     }
+
+
+def test_products():
+    """A row of each product of 40 and 320 rows: cuBLAS, its Lt interface, the fastest launch of ours."""
+    kept = {(r["shape"], r["product"], str(r["rows"])): r["us"] for r in _kept("products-h200.json")}
+    rows = _rows("Products of 40, 64 and 320 rows", "| llama")
+    assert len(rows) == 16
+    for shape, product, num_rows, _, *figures, launch in rows:
+        us = kept[shape, product, num_rows]
+        assert figures == [str(us[name]) for name in ("cuBLAS", "cuBLAS Lt", launch)]
+        assert us[launch] == min(t for name, t in us.items() if name[:3] in ("ptr", "tma"))
+
+
+def test_share_of_products_in_a_round():
+    cells = {r["cell"]: r for r in _kept("round-kernels-h200.json") if r["shape"] == "llama-3.1-8b"}
+    row = next(row for row in _rows("Where a round's time goes", "| products"))
+    for figure, cell in zip(row[1:], ("4/64x128", "4/8x128", "0/64x128"), strict=True):
+        names = ("nvjet", "splitK", "skinny")
+        found = sum(us for name, _, us in cells[cell]["kernels"] if any(part in name for part in names))
+        assert figure == f"{found:,.0f}"
