@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specbench.harness.engines.native import adapter
+from specbench.harness.engines.native.models.all_reduce import OwnPart
 from specbench.harness.engines.native.models.group import Group
 from specbench.harness.engines.native.ranks.processes import Processes
 
@@ -33,14 +34,23 @@ class _Table:
         return found  # type: ignore[return-value]
 
 
+class _Sum(OwnPart):
+    def __init__(self, rank: int, table: _Table):
+        self._rank, self._table, self.count = rank, table, 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.count += 1
+        return torch.stack(self._table.exchange(self._rank, x.clone())).sum(0)
+
+
 class ThreadGroup(Group):
     def __init__(self, rank: int, size: int, table: _Table, *, splits_drafter: bool):
-        self._table, self.num_sums, self.num_gathers = table, 0, 0
+        self._table, self._sum, self.num_gathers = table, _Sum(rank, table), 0
         super().__init__(rank, size, self._sum, splits_drafter=splits_drafter)
 
-    def _sum(self, x: Tensor) -> Tensor:
-        self.num_sums += 1
-        return torch.stack(self._table.exchange(self.rank, x.clone())).sum(0)
+    @property
+    def num_sums(self) -> int:
+        return self._sum.count
 
     def gather(self, x_RV: Tensor) -> Tensor:
         self.num_gathers += 1

@@ -71,7 +71,7 @@ OPTIONS = [
     ("-s ngram:k=" + "9" * 5000, "ngram: k='999999"),
     ("-s no-spec:status_lag=²", "status_lag: '²' is not a whole number"),
     ("--dataset-path prompts.jsonl", "dataset_path is 'prompts.jsonl'; the data set random does not read a file"),
-    ("--output-dir=", "output_dir: is empty; give a path"),
+    ("--output-dir=", "output_dir: is empty; give a value"),
     ("--output-len 0", "output_len is 0"),
     ("--random-input-len 0", "random_input_len is 0"),
     ("--random-range-ratio 1", "random_range_ratio is 1.0; allowed: 0 <= r < 1"),

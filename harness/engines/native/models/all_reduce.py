@@ -56,7 +56,22 @@ def check_method(method: str, device: torch.device) -> None:
         raise ValueError(f"all_reduce: 'fused' needs Triton, which is not installed; allowed: {allowed}")
 
 
-class AllReduce:
+class OwnPart:
+    """The sum over a group of one rank: what it brings."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """May write into `x`."""
+        return x
+
+    def __str__(self) -> str:
+        return "none"
+
+    def add_rms_norm(self, x_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
+        """`residual += sum` in place, then its norm; `x` may be overwritten."""
+        return add_rms_norm(self(x_TH), residual_TH, weight_H, eps)
+
+
+class AllReduce(OwnPart):
     """All-reduce of one process group: all ranks sum the same shapes in the same order."""
 
     def __init__(self, method: str, num_ranks: int, device: torch.device, dtype: torch.dtype):
@@ -97,9 +112,8 @@ class AllReduce:
         return x.copy_(shared)
 
     def add_rms_norm(self, x_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
-        """`residual += sum` in place, then its norm; `x` may be overwritten."""
         if self._method_of(x_TH) != "fused":
-            return add_rms_norm(self(x_TH), residual_TH, weight_H, eps)
+            return super().add_rms_norm(x_TH, residual_TH, weight_H, eps)
         assert self._inbox is not None
         return all_reduce_add_rms_norm(x_TH, self._inbox, residual_TH, weight_H, eps)
 

@@ -7,7 +7,6 @@ the same seeds. Nothing here waits for the host: all of it can be captured, in t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,10 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from specbench.harness.engines.native.models.all_reduce import AllReduce
-from specbench.kernels.rms_norm import add_rms_norm
-
-AllReduced = Callable[[Tensor], Tensor]
+from specbench.harness.engines.native.models.all_reduce import AllReduce, OwnPart
 
 
 class Group:
@@ -28,13 +24,13 @@ class Group:
         self,
         rank: int,
         size: int,
-        all_reduce: AllReduced,
+        all_reduce: OwnPart,
         *,
         splits_drafter: bool = True,
         host: dist.ProcessGroup | None = None,
     ):
-        """`all_reduce` may write into its argument. Without `splits_drafter` each rank has the whole drafter. `host`:
-        for data that passes between host memories; None: the default group can do it."""
+        """`all_reduce` sums over the group and may write into its argument. Without `splits_drafter` each rank has the
+        whole drafter. `host`: for data that passes between host memories; None: the default group can do it."""
         self.rank, self.size, self.all_reduce = rank, size, all_reduce
         self.num_agreements, self._host = 0, host
         self.of_drafter = self if splits_drafter else ALONE
@@ -61,9 +57,7 @@ class Group:
 
     def add_rms_norm(self, part_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
         """`residual += sum of all parts` in place, then its norm: the end of attention and of the MLP."""
-        if isinstance(self.all_reduce, AllReduce):
-            return self.all_reduce.add_rms_norm(part_TH, residual_TH, weight_H, eps)
-        return add_rms_norm(self.all_reduce(part_TH), residual_TH, weight_H, eps)
+        return self.all_reduce.add_rms_norm(part_TH, residual_TH, weight_H, eps)
 
     def share(self, length: int) -> slice:
         """This rank's part of so many rows or columns."""
@@ -85,7 +79,7 @@ class Group:
         return parts_NRV.transpose(0, 1).reshape(x_RV.shape[0], -1)
 
 
-ALONE = Group(0, 1, lambda x: x)
+ALONE = Group(0, 1, OwnPart())
 
 
 def join(
