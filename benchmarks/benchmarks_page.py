@@ -116,7 +116,7 @@ def _against_vllm() -> Section:
     return Section(
         title="Against vLLM 0.26 on one H200",
         links=(
-            kept_file("results/decode-race-h200.json"),
+            *(kept_file(f"results/{name}") for name in kept.RACES),
             kept_file("results/decode-h200.json"),
             kept_file("README.md", "how it was measured"),
         ),
@@ -149,7 +149,7 @@ def _cells() -> Section:
     return Section(
         title="Every cell against vLLM",
         folded=True,
-        links=(kept_file("results/decode-race-h200.json"),),
+        links=tuple(kept_file(f"results/{name}") for name in kept.RACES),
         tables=(table,),
     )
 

@@ -16,7 +16,8 @@ from specbench.reports.document import Cell, Table
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-RACE = RESULTS / "decode-race-h200.json"
+DRAFTS = 0, 4  # whose cells are drawn
+RACES = "decode-race-h200.json", "decode-race-h200-more.json"
 ACCEPTANCE = RESULTS / "head-acceptance-k8-h200.json"
 _WORKLOADS = {"sharegpt-held-out": "ShareGPT, held out", "gsm8k": "GSM8K, test"}
 _ESCAPED = re.compile(r"\\([\\`*_\[\]|~])")
@@ -33,16 +34,17 @@ def ratios(shape: str) -> pd.DataFrame:
     whether it was measured before kernels/skinny_gemm.py."""
     before = table(json.loads(DECODE.read_text(encoding="utf-8"))).assign(dashed=True)
     both = pd.concat([decode_cells().assign(dashed=False), before], ignore_index=True)
-    both = both[both["shape"] == shape].sort_values(["k", "num_prompt", "dashed", "batch"])
+    both = both[(both["shape"] == shape) & both["k"].isin(DRAFTS)].sort_values(["k", "num_prompt", "dashed", "batch"])
     drafts = both["k"].map(lambda k: f"EAGLE-3, K={k}" if k else "no speculation")
     series = drafts + both["num_prompt"].map(lambda n: f", {n:,} prompt tokens")
     return pd.DataFrame({"series": series, "x": both["batch"], "y": both["ratio"], "dashed": both["dashed"]})
 
 
 def decode_cells() -> pd.DataFrame:
-    """A row for each cell of the race: medians of both sides, the median of the turns' ratios, its range, how often
-    outputs were identical."""
-    frame = pd.DataFrame(json.loads(RACE.read_text(encoding="utf-8")))
+    """A row for each cell of the races on one card: medians of both sides, the median of the turns' ratios, its range,
+    how often outputs were identical."""
+    rows = [row for name in RACES for row in json.loads((RESULTS / name).read_text(encoding="utf-8"))]
+    frame = pd.DataFrame(rows)
     turns = [
         pd.Series(ours) / pd.Series(theirs) for ours, theirs in zip(frame["ours_tps"], frame["vllm_tps"], strict=True)
     ]
