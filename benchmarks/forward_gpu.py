@@ -90,15 +90,16 @@ def microseconds(graph: torch.cuda.CUDAGraph) -> float:
 
 @contextmanager
 def variant(skinny: bool, early: bool) -> Iterator[None]:
-    before = linear.skinny_blocks, triton_support._launches_early
+    before = linear.skinny_blocks, linear._takes_lt, triton_support._launches_early
     if not skinny:
         linear.skinny_blocks = lambda x, weight, is_gated=False: None
+        linear._takes_lt = lambda x: False
     if not early:
         triton_support._launches_early = lambda device: False
     try:
         yield
     finally:
-        linear.skinny_blocks, triton_support._launches_early = before
+        linear.skinny_blocks, linear._takes_lt, triton_support._launches_early = before
 
 
 def weight_bytes(target: LlamaModel) -> int:

@@ -194,7 +194,7 @@ def read_text(spec: Option, text: str | None) -> Value:
 def refuse_empty(name: str, value: object) -> None:
     """ValueError for an empty text (such as an unset variable), alone or in a list."""
     if "" in (value if isinstance(value, (list, tuple)) else [value]):
-        raise ValueError(f"{name}: is empty; give a value (as a folder, . is the current one), or leave it out")
+        raise ValueError(f"{name}: is empty; give a value (. means the current folder), or leave it out")
 
 
 def checked_table(table: Mapping[str, object], schema: Mapping[str, Option], where: str) -> dict[str, Value]:

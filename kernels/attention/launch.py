@@ -17,7 +17,7 @@ from specbench.kernels.attention.base import AttentionMetadata
 # Programs of the decode cases that run at once on one multiprocessor of an H100/H200.
 _PROGRAMS_PER_SM = 2
 _MAX_SPLITS = 32
-_FEW_KEYS = 512
+_FEW_KEYS = 320
 # In times of one block of keys: what a program spends on starting and on its partial result, and the merge's launch.
 _PROGRAM_COST_BLOCKS = 1
 _MERGE_COST_BLOCKS = 2
@@ -106,11 +106,12 @@ def choose_launch(shape: LaunchShape) -> Launch:
 
 
 def _few_keys_launch(shape: LaunchShape) -> Launch:
-    """Where latency counts, not bandwidth: measured on an H200 with 200 keys (benchmarks/attention_h200.py --sweep) for
-    1 to 128 requests of Llama-3.1-8B and Llama-2-70B, whole and split among ranks, and of one and five rows."""
+    """Where latency counts, not bandwidth: measured on an H200 with 200 of at most 320 keys (benchmarks/
+    attention_h200.py --sweep) for 1 to 128 requests of one and five rows: Llama-3.1-8B, whole and split among two and
+    four ranks, and Llama-2-70B, split."""
     num_programs = shape.num_tiles(64) * shape.num_kv_heads
-    if num_programs < shape.num_sms // 4:
-        splits = -(-shape.max_kv // 64)  # one block each: a second stage is all that can be used
+    if num_programs < shape.num_sms // 5:
+        splits = max(1, -(-shape.max_kv // 64))  # one block each: a second stage is all that can be used
         return Launch(block_m=64, block_n=64, num_splits=splits, num_warps=4, num_stages=2)
     if num_programs <= shape.num_sms:  # each has a multiprocessor's shared memory
         return Launch(block_m=64, block_n=64, num_splits=1, num_warps=4, num_stages=4)

@@ -21,9 +21,15 @@ def test_splits_fill_an_idle_device_and_leave_a_full_one() -> None:
     assert choose_launch(launch_shape(max_kv=64)).num_splits == 1
 
 
-@pytest.mark.parametrize(("num_requests", "is_split", "block_n"), [(1, True, 64), (8, False, 64), (64, False, 32)])
-def test_few_keys_are_split_only_where_almost_nothing_else_runs(num_requests, is_split, block_n) -> None:
-    launch = choose_launch(launch_shape(num_requests=num_requests, num_rows=5 * num_requests, max_kv=320))
+@pytest.mark.parametrize(
+    ("num_requests", "num_kv_heads", "is_split", "block_n"),
+    [(1, 8, True, 64), (8, 2, True, 64), (8, 4, False, 64), (8, 8, False, 64), (64, 8, False, 32)],
+)
+def test_few_keys_are_split_only_where_almost_nothing_else_runs(
+    num_requests: int, num_kv_heads: int, is_split: bool, block_n: int
+) -> None:
+    loads = dict(num_requests=num_requests, num_rows=5 * num_requests, num_kv_heads=num_kv_heads)
+    launch = choose_launch(launch_shape(max_kv=320, **loads))
     assert (launch.num_splits > 1, launch.block_n) == (is_split, block_n)
 
 

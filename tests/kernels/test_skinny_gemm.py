@@ -143,6 +143,7 @@ def test_blocks_fit_into_shared_memory(rows, is_gated):
         (128256, 4096),
         (4096, 14336),
         (4096, 1024),
+        (8192, 576),
         (7168, 4096),
         (28672, 8192),
     ):
@@ -156,6 +157,7 @@ def test_blocks_fit_into_shared_memory(rows, is_gated):
 def test_products_that_cublas_multiplies_faster():
     """Many rows of a long weight, and few outputs of a long one: Qwen2.5-1.5B's down projection."""
     assert choose_blocks(40, 4096, 4096, False) is None and choose_blocks(5, 1536, 8960, False) is None
+    assert choose_blocks(40, 4096, 1024, False) is None and choose_blocks(40, 960, 576, False) is not None
     assert choose_blocks(5, 4096, 4096, False) is not None and choose_blocks(5, 576, 1536, False) is not None
 
 
@@ -172,3 +174,9 @@ def test_gate_and_up_take_the_block_that_fills_the_last_wave(outputs, inputs):
     empty."""
     blocks = choose_blocks(40, outputs, 4096, True)
     assert blocks is not None and blocks.inputs == inputs
+
+
+def test_blocks_of_128_inputs_leave_no_input_over():
+    for outputs, inputs, of_block in ((8192, 576, 64), (576, 576, 64), (8192, 4096, 128), (4096, 1024, 128)):
+        blocks = choose_blocks(5, outputs, inputs, False)
+        assert blocks is not None and blocks.inputs == of_block and inputs % of_block == 0

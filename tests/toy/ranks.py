@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specbench.harness.engines.native import adapter
-from specbench.harness.engines.native.models.all_reduce import OwnPart
+from specbench.harness.engines.native.models.all_reduce import Sum
 from specbench.harness.engines.native.models.group import Group
 from specbench.harness.engines.native.ranks.processes import Processes
 
@@ -34,7 +34,7 @@ class _Table:
         return found  # type: ignore[return-value]
 
 
-class _Sum(OwnPart):
+class _TableSum(Sum):
     def __init__(self, rank: int, table: _Table):
         self._rank, self._table, self.count = rank, table, 0
 
@@ -45,7 +45,7 @@ class _Sum(OwnPart):
 
 class ThreadGroup(Group):
     def __init__(self, rank: int, size: int, table: _Table, *, splits_drafter: bool):
-        self._table, self._sum, self.num_gathers = table, _Sum(rank, table), 0
+        self._table, self._sum, self.num_gathers = table, _TableSum(rank, table), 0
         super().__init__(rank, size, self._sum, splits_drafter=splits_drafter)
 
     @property

@@ -56,8 +56,8 @@ def check_method(method: str, device: torch.device) -> None:
         raise ValueError(f"all_reduce: 'fused' needs Triton, which is not installed; allowed: {allowed}")
 
 
-class OwnPart:
-    """The sum over a group of one rank: what it brings."""
+class Sum:
+    """The sum over the ranks of a group: of one rank, its own part."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """May write into `x`."""
@@ -71,7 +71,7 @@ class OwnPart:
         return add_rms_norm(self(x_TH), residual_TH, weight_H, eps)
 
 
-class AllReduce(OwnPart):
+class AllReduce(Sum):
     """All-reduce of one process group: all ranks sum the same shapes in the same order."""
 
     def __init__(self, method: str, num_ranks: int, device: torch.device, dtype: torch.dtype):

@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from specbench.harness.engines.native.models.all_reduce import AllReduce, OwnPart
+from specbench.harness.engines.native.models.all_reduce import AllReduce, Sum
 
 
 class Group:
@@ -24,7 +24,7 @@ class Group:
         self,
         rank: int,
         size: int,
-        all_reduce: OwnPart,
+        all_reduce: Sum,
         *,
         splits_drafter: bool = True,
         host: dist.ProcessGroup | None = None,
@@ -79,7 +79,7 @@ class Group:
         return parts_NRV.transpose(0, 1).reshape(x_RV.shape[0], -1)
 
 
-ALONE = Group(0, 1, OwnPart())
+ALONE = Group(0, 1, Sum())
 
 
 def join(

@@ -10,6 +10,9 @@ products. On a GPU the few rows of a decode round use `kernels/skinny_gemm.py`, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -70,13 +73,22 @@ class Linear:
 
 
 def _cublas(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    """cuBLAS through its Lt interface where that is faster: its heuristics split the inputs of 17 to 64 rows, 2 to 21%
-    faster on an H200 (benchmarks/products_gpu.py); with 320 rows they are up to 14% slower."""
-    if not x_TI.is_cuda or not FEW_ROWS < len(x_TI) <= MAX_ROWS:
+    with _blas_library("cublaslt") if _takes_lt(x_TI) else nullcontext():
         return F.linear(x_TI, weight_OI, bias_O)
+
+
+def _takes_lt(x_TI: Tensor) -> bool:
+    """Whether cuBLAS' Lt interface multiplies these rows: on an H200 it takes 17 to 64 rows of bfloat16 between 1%
+    slower and 21% faster than torch's default, but 320 rows up to 14% slower (benchmarks/products_gpu.py)."""
+    return x_TI.is_cuda and x_TI.dtype.itemsize == 2 and FEW_ROWS < len(x_TI) <= MAX_ROWS
+
+
+@contextmanager
+def _blas_library(name: str) -> Iterator[None]:
+    """torch has no such choice for a single product."""
     before = torch.backends.cuda.preferred_blas_library()
-    torch.backends.cuda.preferred_blas_library("cublaslt")
+    torch.backends.cuda.preferred_blas_library(name)
     try:
-        return F.linear(x_TI, weight_OI, bias_O)
+        yield
     finally:
         torch.backends.cuda.preferred_blas_library(before)

@@ -10,7 +10,7 @@ from toy.checkpoints import eagle1_config, eagle3_config, llama_config, write_ea
 from toy.compare import dense_pass
 from toy.ranks import on_ranks
 
-from specbench.harness.engines.native.models.all_reduce import LARGEST, OwnPart, best, check_method, method_for
+from specbench.harness.engines.native.models.all_reduce import LARGEST, Sum, best, check_method, method_for
 from specbench.harness.engines.native.models.eagle3_loader import load_eagle3
 from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.heads import load_head
@@ -130,7 +130,7 @@ def test_a_rank_reads_its_part_of_a_file_and_no_more(tmp_path, monkeypatch):
         return tensor
 
     monkeypatch.setattr(CheckpointWeights, "raw", noted)
-    _target(tmp_path, Group(1, 2, OwnPart()))
+    _target(tmp_path, Group(1, 2, Sum()))
     prefix = "model.layers.0."
     assert read["lm_head.weight"] == read["model.embed_tokens.weight"] == (64, 64)
     assert read[f"{prefix}self_attn.k_proj.weight"] == (32, 64) and read[f"{prefix}self_attn.o_proj.weight"] == (64, 32)
@@ -150,13 +150,13 @@ def test_what_does_not_divide_is_refused_by_its_field(tmp_path, changes, size, s
     config = {**llama_config(), **(dict(num_key_value_heads=4) if changes else {}), **changes}
     write_llama(tmp_path, config)
     with pytest.raises(ValueError, match=said):
-        _target(tmp_path, Group(0, size, OwnPart()))
+        _target(tmp_path, Group(0, size, Sum()))
 
 
 def test_a_head_that_does_not_divide_names_its_own_option(tmp_path):
     write_llama(tmp_path / "target", FOUR_HEADS)
     write_eagle3(tmp_path / "head", eagle3_config(), FOUR_HEADS)
-    target = _target(tmp_path / "target", Group(0, 2, OwnPart()))
+    target = _target(tmp_path / "target", Group(0, 2, Sum()))
     with pytest.raises(ValueError, match="draft_tensor_parallel_size: 2 is not allowed; num_key_value_heads is 1"):
         load_eagle3(tmp_path / "head", target)
 
@@ -164,7 +164,7 @@ def test_a_head_that_does_not_divide_names_its_own_option(tmp_path):
 def test_a_file_of_another_shape_is_refused_as_on_one_rank(tmp_path):
     write_llama(tmp_path, FOUR_HEADS, change=lambda t: t.update({"lm_head.weight": torch.ones(130, 64)}))
     with pytest.raises(ValueError, match=r"lm_head.weight in .* has shape \(130, 64\), the config needs \(128, 64\)"):
-        _target(tmp_path, Group(0, 2, OwnPart()))
+        _target(tmp_path, Group(0, 2, Sum()))
 
 
 def test_symmetric_memory_needs_gpus():

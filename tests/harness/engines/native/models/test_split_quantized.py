@@ -13,7 +13,7 @@ from toy.fp8_checkpoints import FORMS, write_fp8
 from toy.ranks import on_ranks
 
 from specbench.harness.engines.native.models import expert_weights, fp8_linear
-from specbench.harness.engines.native.models.all_reduce import OwnPart
+from specbench.harness.engines.native.models.all_reduce import Sum
 from specbench.harness.engines.native.models.fp8_weights import Fp8Random
 from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.llama import LlamaModel
@@ -98,7 +98,7 @@ def test_what_stays_fp8_has_the_scales_of_its_part(dense, experts, tmp_path, for
     def load(folder: Path, group: Group) -> LlamaModel:
         return load_target(folder, torch.bfloat16, CPU, group)
 
-    ranks = [ALONE, *(Group(rank, 2, OwnPart()) for rank in range(2))]
+    ranks = [ALONE, *(Group(rank, 2, Sum()) for rank in range(2))]
     folder = write_fp8(dense, tmp_path / "dense", FORMS[form]) / "fp8"
     whole, *parts = (load(folder, group).layers[1] for group in ranks)
     assert all(isinstance(part.o, RowParallel) and "dequantised" not in part.o.arithmetic for part in parts)
@@ -128,7 +128,7 @@ def _widened(mlp: Experts) -> tuple[torch.Tensor, torch.Tensor]:
 def test_random_fp8_matrices_are_the_same_whatever_the_group():
     sources = [
         Fp8Random(5, torch.float32, CPU, Fp8Format(scales="block"), group)
-        for group in (ALONE, *(Group(rank, 2, OwnPart()) for rank in range(2)))
+        for group in (ALONE, *(Group(rank, 2, Sum()) for rank in range(2)))
     ]
     for split in (0, 1):
         whole, *parts = (source.fp8("layer.o_proj", (256, 512), split).widened() for source in sources)
@@ -140,7 +140,7 @@ def test_a_rank_s_roofline_has_its_part_of_the_stored_bytes(experts, tmp_path, m
         monkeypatch.setattr(module, "multiplies_fp8", lambda device, dtype: dtype == torch.bfloat16)
     folder = write_fp8(experts, tmp_path, FORMS["qwen-block"], ("mlp.gate",)) / "fp8"
     whole, part = (
-        shape_of(load_target(folder, torch.bfloat16, CPU, group), 2) for group in (ALONE, Group(1, 2, OwnPart()))
+        shape_of(load_target(folder, torch.bfloat16, CPU, group), 2) for group in (ALONE, Group(1, 2, Sum()))
     )
     router_bytes = 2 * 2 * 256 * 6  # two layers, bf16, on every rank
     assert part.layer_bytes - router_bytes == (whole.layer_bytes - router_bytes) // 2
@@ -160,11 +160,11 @@ def test_parts_that_cut_a_block_are_refused_by_their_key(tmp_path, changes, said
     write_llama(tmp_path, {**DENSE, **changes}, change=_add_biases)
     folder = write_fp8(tmp_path, tmp_path, FORMS["qwen-block"]) / "fp8"
     with pytest.raises(ValueError, match=f"tensor_parallel_size: 2 is not allowed; {said}.* whole blocks of 128"):
-        _load(folder, Group(0, 2, OwnPart()))
+        _load(folder, Group(0, 2, Sum()))
 
 
 def test_experts_that_do_not_divide_or_cut_a_block(experts, tmp_path):
-    group = Group(0, 4, OwnPart())
+    group = Group(0, 4, Sum())
     with pytest.raises(ValueError, match="4 is not allowed; moe_intermediate_size is 50; allowed: a divisor"):
         _load(write_experts(tmp_path / "odd", num_key_value_heads=4, moe_intermediate_size=50), group)
     folder = write_fp8(experts, tmp_path, FORMS["qwen-block"], ("mlp.gate",)) / "fp8"
