@@ -101,7 +101,7 @@ def _against_vllm() -> Section:
     chart = Chart(
         name="against-vllm",
         title="Decode tokens/s relative to vLLM 0.26.0, Llama-3.1-8B's shape, one H200",
-        description="Above 1x, specbench is ahead. Solid: current; dashed: before the skinny GEMMs.",
+        description="Above 1x, specbench is ahead. Solid: turn by turn; dashed: before the skinny GEMMs.",
         frame=small_charts(frame),
         x=Axis(title="batch (log scale)", scale="log2"),
         y=Axis(title="specbench / vLLM", unit="factor"),

@@ -63,11 +63,10 @@ def tensor_parallel_race() -> list[dict]:
 
 
 def arrivals(name: str) -> list[dict]:
-    """The loads under which requests come and go, from a file in results/; by chunk size, those of the first. Each
-    measure as `ours`, `vllm` (medians over turns) and its ratio by turn."""
-    kept = json.loads((HERE / "results" / name).read_text(encoding="utf-8"))
+    """The loads under which requests come and go, from a file in results/. Each measure as `ours`, `vllm` (medians over
+    turns) and its ratio by turn."""
     found = []
-    for row in kept if isinstance(kept, list) else next(iter(kept.values())):
+    for row in json.loads((HERE / "results" / name).read_text(encoding="utf-8")):
         named: dict = {key: row[key] for key in ("shape", "k", "load")}
         for measure in row["ours"][0]:
             medians = {side: statistics.median(turn[measure] for turn in row[side]) for side in ("ours", "vllm")}

@@ -5,8 +5,9 @@
 
 Cells and engines are those of decode_race.py (K/BxPROMPT; random weights, acceptance forced to 3.0, the round in one
 CUDA graph). @2: two ranks, of which the first is reported. --layers: only the first so many, where all of them would
-take long to load. Printed: milliseconds of a round without the profiler, and of each kernel launches and microseconds
-a round. A kernel that starts early and waits for its inputs counts from its start, so the sum may exceed the round.
+take long to load. Printed: milliseconds of a round without the profiler; for each kernel, launches a round and by how
+many microseconds it prolongs the round: a kernel that starts early and waits for its inputs counts from the end of
+those before it, so that all kernels and the idle time add up to the round.
 """
 
 from __future__ import annotations
@@ -35,15 +36,19 @@ from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.loader import dummy_target
 from specbench.harness.spec.plans import PLANS
 
-WARM_ROUNDS, ROUNDS, TOKENS = 12, 8, 128
+WARM_ROUNDS, ROUNDS, TOKENS = 4, 8, 128
 
 
 def engine_in_steady_rounds(target: LlamaModel, shape: str, cell: Cell) -> Engine:
-    engine = make_engine(target, cell.k, "synthetic:3.0", cell.batch, cell.prompt + 2 * TOKENS, PLANS["one"])
+    engine = make_engine(target, cell.k, "synthetic:3.0", cell.batch, cell.prompt + TOKENS + 64, PLANS["one"])
     rng = random.Random(0)
+    requests = []
     for index in range(cell.batch):
         prompt = tuple(rng.randrange(10, vocabulary(shape)) for _ in range(cell.prompt))
-        engine.add(Request(index, prompt, SamplingParams(max_tokens=TOKENS, seed=index)))
+        requests.append(Request(index, prompt, SamplingParams(max_tokens=TOKENS, seed=index)))
+        engine.add(requests[-1])
+    while not all(request.output_ids for request in requests):
+        engine.step()
     run(engine, WARM_ROUNDS)
     return engine
 
@@ -62,16 +67,20 @@ def measure(target: LlamaModel, shape: str, cell: Cell) -> dict:
     engine = engine_in_steady_rounds(target, shape, cell)
     ms = run(engine, ROUNDS)
     with profile(activities=[ProfilerActivity.CUDA]) as trace:
-        run(engine, ROUNDS)
+        run(engine, WARM_ROUNDS + ROUNDS)  # the first while another rank's profiler may still start
     while engine.has_work:
         engine.step()
+    events = sorted((e for e in trace.events() if e.device_type == DeviceType.CUDA), key=lambda e: e.time_range.start)
+    events = events[len(events) * WARM_ROUNDS // (WARM_ROUNDS + ROUNDS) :]
     found: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
-    for event in trace.events():
-        if event.device_type == DeviceType.CUDA:
-            found[event.name][0] += 1 / ROUNDS
-            found[event.name][1] += event.device_time / ROUNDS
+    end = events[0].time_range.start
+    for event in events:
+        found[event.name][0] += 1 / ROUNDS
+        found[event.name][1] += max(0.0, event.time_range.end - max(end, event.time_range.start)) / ROUNDS
+        end = max(end, event.time_range.end)
+    span_us = (end - events[0].time_range.start) / ROUNDS
     kernels = sorted(([name, *figures] for name, figures in found.items()), key=lambda row: -row[2])
-    return dict(cell=str(cell), ms=ms, kernels=kernels)
+    return dict(cell=str(cell), ms=ms, span_us=span_us, kernels=kernels)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 from decode_race import against, spread  # noqa: E402
+from products_gpu import products  # noqa: E402
 
 README = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
 METHODS = ("nccl", "one-shot", "two-shot", "fused")
@@ -115,20 +116,24 @@ def test_percent_of_roofline():
 
 
 def test_products():
-    """A row of each product of 40 and 320 rows: cuBLAS, its Lt interface, the fastest launch of ours."""
+    """A row of each product of 40 and 320 rows: the limit, cuBLAS, its Lt interface, the fastest launch of ours."""
     kept = {(r["shape"], r["product"], str(r["rows"])): r["us"] for r in _kept("products-h200.json")}
     rows = _rows("Products of 40, 64 and 320 rows", "| llama")
     assert len(rows) == 16
-    for shape, product, num_rows, _, *figures, launch in rows:
-        us = kept[shape, product, num_rows]
-        assert figures == [str(us[name]) for name in ("cuBLAS", "cuBLAS Lt", launch)]
-        assert us[launch] == min(t for name, t in us.items() if name[:3] in ("ptr", "tma"))
+    for shape, name, num_rows, at_best, *figures, launch in rows:
+        us = kept[shape, name, num_rows]
+        assert figures == [str(us[way]) for way in ("cuBLAS", "cuBLAS Lt", launch)]
+        assert us[launch] == min(t for way, t in us.items() if way[:3] in ("ptr", "tma"))
+        product = next(p for p in products(shape) if p.name == name)
+        multiplying = 2 * int(num_rows) * product.outputs * product.inputs / 800e6
+        assert at_best == f"{max(product.num_bytes / 4570e3, multiplying):.1f}"
 
 
-def test_share_of_products_in_a_round():
-    cells = {r["cell"]: r for r in _kept("round-kernels-h200.json") if r["shape"] == "llama-3.1-8b"}
-    row = next(row for row in _rows("Where a round's time goes", "| products"))
-    for figure, cell in zip(row[1:], ("4/64x128", "4/8x128", "0/64x128"), strict=True):
-        names = ("nvjet", "splitK", "skinny")
-        found = sum(us for name, _, us in cells[cell]["kernels"] if any(part in name for part in names))
-        assert figure == f"{found:,.0f}"
+def test_parts_of_a_round():
+    rounds = {r["cell"]: r for r in _kept("round-kernels-h200.json")["rounds"]}
+    parts = {"products": ("nvjet", "splitK", "skinny"), "attention": ("attention", "merge_splits")}
+    columns = [row[1:] for row in _rows("Where a round's time goes", "| products", "| attention", "| norms", "| round")]
+    for figures, cell in zip(zip(*columns, strict=True), ("4/64x128", "4/8x128", "0/64x128", "0/1x128"), strict=True):
+        kernels, span = rounds[cell]["kernels"], rounds[cell]["span_us"]
+        found = [sum(us for name, _, us in kernels if any(one in name for one in names)) for names in parts.values()]
+        assert list(figures) == [f"{us:,.0f}" for us in (*found, span - sum(found), span)]
