@@ -2,7 +2,7 @@
 
     PYTHONPATH=.ns python3 benchmarks/forward_gpu.py llama-3.1-8b --rows 1,5,40 --output forward.json
 
-Random bf16 weights, one request with 200 keys. Four variants: matrix products by cuBLAS or by kernels/skinny_gemm.py,
+Random bf16 weights, one request with 200 keys. Four variants: matrix products by cuBLAS or as models/linear.py chooses,
 each launched in order or early (programmatic dependent launch). Medians of interleaved repeats of 20 replays, in
 microseconds, with the spread of the repeats, next to the time that reading the weights takes at `--read-gbs`.
 """

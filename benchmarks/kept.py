@@ -11,12 +11,12 @@ import pandas as pd
 from arrivals_race import ratios as ratios_by_turn
 from decode_table import RESULTS as DECODE
 from decode_table import table
+from race_workers import DRAFTS
 
 from specbench.reports.document import Cell, Table
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-DRAFTS = 0, 4  # whose cells are drawn
 RACES = "decode-race-h200.json", "decode-race-h200-more.json"
 ACCEPTANCE = RESULTS / "head-acceptance-k8-h200.json"
 _WORKLOADS = {"sharegpt-held-out": "ShareGPT, held out", "gsm8k": "GSM8K, test"}

@@ -3,11 +3,13 @@
     PYTHONPATH=.ns python3 benchmarks/products_gpu.py llama-3.1-8b llama-3.1-8b@4 smollm2-135m --rows 1,5,40
 
 @4: a rank's part of four. "chosen" is what models/linear.py does; cuBLAS is torch's default, with SiLU as a kernel of
-its own. A CUDA graph holds a chain of launches over copies of the weights that do not fit into the L2
-cache together, so each reads its weights from memory; kernels start early, as in the engine. A figure is the median
-over interleaved repeats, in microseconds of one product, next to the time that reading its weights takes at `--read-
-gbs`. A launch is compared with cuBLAS first; a wrong one ends the run. Launches are written as outputs x inputs x
-stages x warps of a block (kernels/skinny_gemm.py).
+its own. A CUDA graph holds a chain of launches over copies of the weights that do not fit into the L2 cache together,
+so each reads its weights from memory; kernels start early, as in the engine. Neighbours of a chain overlap more than
+the products of a pass do: a launch of few blocks looks better here than forward_gpu.py finds it.
+
+A figure is the median over interleaved repeats, in microseconds of one product, next to the time that reading its
+weights takes at `--read-gbs`. A launch is compared with cuBLAS first; a wrong one ends the run. Launches are written as
+outputs x inputs x stages x warps of a block (kernels/skinny_gemm.py).
 """
 
 from __future__ import annotations

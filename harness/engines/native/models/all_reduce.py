@@ -63,9 +63,6 @@ class Sum:
         """May write into `x`."""
         return x
 
-    def __str__(self) -> str:
-        return "none"
-
     def add_rms_norm(self, x_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
         """`residual += sum` in place, then its norm; `x` may be overwritten."""
         return add_rms_norm(self(x_TH), residual_TH, weight_H, eps)

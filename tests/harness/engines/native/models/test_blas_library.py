@@ -39,6 +39,14 @@ def test_17_to_64_rows_of_half_precision_take_lt() -> None:
     assert not takes(40, torch.float32) and not takes(40, is_cuda=False)
 
 
+def test_a_product_that_takes_lt_is_made_there(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    made_with = []
+    monkeypatch.setattr(linear, "_takes_lt", lambda x: True)
+    monkeypatch.setattr(linear.F, "linear", lambda *operands: made_with.append(chosen[-1]))
+    linear._cublas(torch.ones(40, 4), torch.ones(2, 4), None)
+    assert made_with == ["cublaslt"] and chosen[-1] == "default"
+
+
 def test_the_library_is_what_it_was_after_an_error(chosen: list[str]) -> None:
     with pytest.raises(RuntimeError, match="no"), linear._blas_library("cublaslt"):
         assert chosen[-1] == "cublaslt"
