@@ -68,18 +68,17 @@ class ChainDrafter(Chain):
         b.work.num_draft_rows = forward.ids_T.shape[0]
         self._update.draft_first_ids(b.rows.slot_B, row_req_T, forward.position_T, self._state.tokens_SL, forward.ids_T)
         hidden_TH = self._head.project(features_TF if gather_T is None else features_TF.index_select(0, gather_T))
-        output_TH = b.runners.first(self._head, forward, self._attention, self._cache, hidden_TH)
+        # All rows leave keys and values; of what follows them, only the rows that drafts come from are used.
+        run = b.runners.first
+        output_BH = run(self._head, forward, self._attention, self._cache, hidden_TH, wanted_R=sample_row_B)
         if not b.num_drafts:
             return self._store_none(b)
+        next_BH = self._store_and_continue(1, b, output_BH)
         # Into a persistent tensor, since the later passes may be a graph even if this pass is not.
         if b.work.draft_state_BH is None:
-            b.work.draft_state_BH = output_TH.new_empty(b.num_requests, output_TH.shape[1])
-        state_BH = b.work.draft_state_BH
-        torch.index_select(output_TH, 0, sample_row_B, out=state_BH)
-        next_BH = self._store_and_continue(1, b, state_BH)
-        if next_BH is not state_BH:
-            state_BH.copy_(next_BH)
-        b.work.next_state_BH = state_BH
+            b.work.draft_state_BH = torch.empty_like(next_BH)
+        b.work.draft_state_BH.copy_(next_BH)
+        b.work.next_state_BH = b.work.draft_state_BH
 
     def _run_next(self, step: int, b: StepBatch, forward: ForwardBatch) -> None:
         """The input is the head's own state."""

@@ -104,11 +104,12 @@ class OnePassDrafter(Chain):
         )
         states_TH = torch.cat([self.model.project(features_TF), self._unknown_1H])
         hidden_NH = states_TH.index_select(0, layout.source_N)
-        output_NH = b.runners.first(self.model, layout.forward, self._attention, self._cache, hidden_NH)
         # All drafts in one matrix product, the first drafts of all requests first.
-        first_B = b.outcome.sample_row_B + torch.arange(num_requests, device=output_NH.device) * layout.more
-        behind_K1 = torch.arange(layout.more + 1, device=output_NH.device).unsqueeze(1)
+        first_B = b.outcome.sample_row_B + torch.arange(num_requests, device=hidden_NH.device) * layout.more
+        behind_K1 = torch.arange(layout.more + 1, device=hidden_NH.device).unsqueeze(1)
         row_R = (first_B + behind_K1).flatten()
-        logits_RV, _ = self.model.logits_and_state(output_NH.index_select(0, row_R))
+        run = b.runners.first
+        output_RH = run(self.model, layout.forward, self._attention, self._cache, hidden_NH, wanted_R=row_R)
+        logits_RV, _ = self.model.logits_and_state(output_RH)
         for step, logits_BV in enumerate(logits_RV.split(num_requests), 1):
             self._store(step, b, logits_BV, self.model.d2t)

@@ -77,8 +77,8 @@ class TreeDrafter:
         if b.num_decodes < b.num_requests:
             self._fill_chunks(rows, b)
         hidden_TH = self._head.project(features_TF.index_select(0, rows.feature_row_T))
-        output_TH = b.runners.first(self._head, forward, self._attention, self._cache, hidden_TH)
-        self._grow(1, rows, b, output_TH.index_select(0, b.outcome.sample_row_B))
+        first, wanted_R = b.runners.first, b.outcome.sample_row_B
+        self._grow(1, rows, b, first(self._head, forward, self._attention, self._cache, hidden_TH, wanted_R=wanted_R))
 
     def _fill_chunks(self, rows: TreeRows, b: StepBatch) -> None:
         """Prompt chunks are rows of the drafter's pass, as they are of the target's."""

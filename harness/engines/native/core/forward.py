@@ -64,9 +64,12 @@ class Forward(Protocol):
         caches: KVCache | Sequence[KVCache],
         *inputs: Tensor,
         features_TF: Tensor | None = None,
+        wanted_R: Tensor | None = None,
     ) -> Tensor:
         """Runs `model.pieces(batch.ids_T, *inputs)` to its end over `caches`, one per layer. `inputs` [T, ...] may be
-        overwritten; the model writes `features_TF` if given. The result is valid until the next call."""
+        overwritten; the model writes `features_TF` if given. The result [T, ...] is valid until the next call; with
+        `wanted_R` (of a head, int64) it has only these rows, and what follows attention is computed for them alone
+        where no graph of fixed row counts does it."""
         ...
 
 
@@ -85,11 +88,12 @@ class EagerForward:
         caches: KVCache | Sequence[KVCache],
         *inputs: Tensor,
         features_TF: Tensor | None = None,
+        wanted_R: Tensor | None = None,
     ) -> Tensor:
         layers = _by_layer(caches)
-        outputs = () if features_TF is None else (features_TF,)
+        more = [each for each in (features_TF, wanted_R) if each is not None]
         return run_pieces(
-            model.pieces(batch.ids_T, *inputs, *outputs),
+            model.pieces(batch.ids_T, *inputs, *more),
             lambda layer, qkv_TX: attention(layer, qkv_TX, batch, layers[layer]),
         )
 
@@ -134,10 +138,11 @@ class PiecewiseForward:
         caches: KVCache | Sequence[KVCache],
         *inputs: Tensor,
         features_TF: Tensor | None = None,
+        wanted_R: Tensor | None = None,
     ) -> Tensor:
         num_rows = batch.ids_T.shape[0]
         if num_rows > self._sizes[-1]:
-            return self._eager(model, batch, attention, caches, *inputs, features_TF=features_TF)
+            return self._eager(model, batch, attention, caches, *inputs, features_TF=features_TF, wanted_R=wanted_R)
         size = self._sizes[bisect.bisect_left(self._sizes, num_rows)]
         layers = _by_layer(caches)
         key = (size, id(model), features_TF is not None)
@@ -151,7 +156,7 @@ class PiecewiseForward:
         if features_TF is not None:
             assert pieces.features_NF is not None
             features_TF.copy_(pieces.features_NF[:num_rows])
-        return result
+        return result if wanted_R is None else result.index_select(0, wanted_R)
 
     def _capture(
         self,

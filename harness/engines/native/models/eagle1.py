@@ -25,12 +25,13 @@ class Eagle1Head(EagleHead):
         """The target's final-normed states are used as hidden states of the head without change."""
         return features_TH
 
-    def pieces(self, ids_T: Tensor, hidden_TH: Tensor) -> Pieces:
-        """Row p takes the hidden state of position p and the embedding of token p+1 (`ids_T`). Returns [T, H]."""
+    def pieces(self, ids_T: Tensor, hidden_TH: Tensor, wanted_R: Tensor | None = None) -> Pieces:
+        """Row p takes the hidden state of position p and the embedding of token p+1 (`ids_T`). Returns [T, H], or
+        `wanted_R` of these rows."""
         w = self.weights
         residual = w.fc(torch.cat([w.embed_group.embed(ids_T, w.embed_VH), hidden_TH], dim=-1))
         attn = yield 0, w.qkv(residual)
-        return self._after_attention(attn, residual)
+        return self._after_attention(attn, residual, wanted_R)
 
     def logits_and_state(self, output_RH: Tensor) -> tuple[Tensor, Tensor]:
         """Draft logits [R, Vd] and the state [R, H] that the next draft step takes as its hidden."""

@@ -71,10 +71,11 @@ class Eagle3Head(EagleHead):
             features_TF = torch.cat(normed, dim=-1)
         return self.weights.fc(features_TF)
 
-    def pieces(self, ids_T: Tensor, hidden_TH: Tensor) -> Pieces:
+    def pieces(self, ids_T: Tensor, hidden_TH: Tensor, wanted_R: Tensor | None = None) -> Pieces:
         """Row p takes the hidden state of position p and the embedding of token p+1 (`ids_T`).
 
-        Returns the layer's output [T, H] before the final norm. `hidden_TH` is overwritten (it holds the residual).
+        Returns the layer's output [T, H] before the final norm, of `wanted_R` if given. `hidden_TH` is overwritten (it
+        holds the residual).
         """
         w, eps, h = self.weights, self.config.rms_norm_eps, self.config.hidden_size
         x_T2H = torch.empty(hidden_TH.shape[0], 2 * h, dtype=hidden_TH.dtype, device=hidden_TH.device)
@@ -82,7 +83,7 @@ class Eagle3Head(EagleHead):
         rms_norm(hidden_TH, w.hidden_norm_H, eps, out=x_T2H[:, h:])
         residual = x_T2H[:, h:].clone() if self.options.norm_before_residual else hidden_TH
         attn = yield 0, w.qkv(x_T2H)
-        return self._after_attention(attn, residual)
+        return self._after_attention(attn, residual, wanted_R)
 
     def logits_and_state(self, output_RH: Tensor) -> tuple[Tensor, Tensor]:
         """Draft logits [R, Vd] and the state [R, H] that the next draft step takes as its hidden."""

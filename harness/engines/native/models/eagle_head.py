@@ -63,8 +63,10 @@ class EagleHead:
         table = rope_table(self.config, num_positions, w.embed_VH.device)
         return Attention(self.config, backend, table, [w.head_norm_2D])
 
-    def _after_attention(self, attn_TX: Tensor, residual_TH: Tensor) -> Tensor:
-        """The rest of the layer [T, H]; `residual_TH` is overwritten."""
+    def _after_attention(self, attn_TX: Tensor, residual_TH: Tensor, wanted_R: Tensor | None) -> Tensor:
+        """The rest of the layer [T, H], or of the wanted rows alone; `residual_TH` may be overwritten."""
         w = self.weights
+        if wanted_R is not None:
+            attn_TX, residual_TH = attn_TX.index_select(0, wanted_R), residual_TH.index_select(0, wanted_R)
         x_TH = product_add_rms_norm(w.o, attn_TX, residual_TH, w.post_norm_H, self.config.rms_norm_eps)
         return w.down(gated(w.gate_up, x_TH)).add_(residual_TH)
