@@ -17,7 +17,7 @@ from specbench.kernels.attention.base import AttentionMetadata
 # Programs of the decode cases that run at once on one multiprocessor of an H100/H200.
 _PROGRAMS_PER_SM = 2
 _MAX_SPLITS = 32
-_FEW_KEYS = 320  # the largest max_kv that _few_keys_launch was measured with
+_FEW_KEYS = 384  # the largest max_kv of _few_keys_launch
 # In times of one block of keys: what a program spends on starting and on its partial result, and the merge's launch.
 _PROGRAM_COST_BLOCKS = 1
 _MERGE_COST_BLOCKS = 2
