@@ -17,7 +17,7 @@ from specbench.kernels.attention.base import AttentionMetadata
 # Programs of the decode cases that run at once on one multiprocessor of an H100/H200.
 _PROGRAMS_PER_SM = 2
 _MAX_SPLITS = 32
-_FEW_KEYS = 384  # the largest max_kv of _few_keys_launch
+_FEW_KEYS = 512  # the largest max_kv of _few_keys_launch
 # In times of one block of keys: what a program spends on starting and on its partial result, and the merge's launch.
 _PROGRAM_COST_BLOCKS = 1
 _MERGE_COST_BLOCKS = 2
@@ -106,7 +106,7 @@ def choose_launch(shape: LaunchShape) -> Launch:
 
 
 def _few_keys_launch(shape: LaunchShape) -> Launch:
-    """Where latency counts, not bandwidth: measured on an H200 with 200 of at most 320 keys (benchmarks/
+    """Where latency counts, not bandwidth: measured on an H200 with 200 to 450 of at most 320 to 512 keys (benchmarks/
     attention_h200.py --sweep) for 1 to 128 requests of one and five rows: Llama-3.1-8B, whole and split among two and
     four ranks, and Llama-2-70B, split."""
     num_programs = shape.num_tiles(64) * shape.num_kv_heads
@@ -115,9 +115,11 @@ def _few_keys_launch(shape: LaunchShape) -> Launch:
         return Launch(block_m=64, block_n=64, num_splits=splits, num_warps=4, num_stages=2)
     if num_programs <= shape.num_sms:  # each has a multiprocessor's shared memory
         return Launch(block_m=64, block_n=64, num_splits=1, num_warps=4, num_stages=4)
-    # Two on a multiprocessor, and more than two if there are more.
-    num_stages = 4 if num_programs <= 2 * shape.num_sms else 2
-    return Launch(block_m=64, block_n=32, num_splits=1, num_warps=4, num_stages=num_stages)
+    if num_programs <= 2 * shape.num_sms:
+        return Launch(block_m=64, block_n=32, num_splits=1, num_warps=4, num_stages=4)
+    if shape.max_q * shape.group <= 16:  # so few that several programs on a multiprocessor keep four stages each
+        return Launch(block_m=16, block_n=32, num_splits=1, num_warps=4, num_stages=4)
+    return Launch(block_m=64, block_n=32, num_splits=1, num_warps=4, num_stages=2)
 
 
 @lru_cache(maxsize=4096)  # a step asks once for each layer

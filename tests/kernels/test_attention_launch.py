@@ -25,13 +25,21 @@ def test_splits_fill_an_idle_device_and_leave_a_full_one() -> None:
     ("num_requests", "num_kv_heads", "is_split", "block_n"),
     [(1, 8, True, 64), (8, 2, True, 64), (8, 4, False, 64), (8, 8, False, 64), (64, 8, False, 32)],
 )
-@pytest.mark.parametrize("max_kv", [320, 327])  # 327: a race's cell of 128 prompt tokens and K=4 (decode_race.py)
+@pytest.mark.parametrize("max_kv", [327, 512])  # 327: a race's cell of 128 prompt tokens and K=4 (decode_race.py)
 def test_few_keys_are_split_only_where_almost_nothing_else_runs(
     max_kv: int, num_requests: int, num_kv_heads: int, is_split: bool, block_n: int
 ) -> None:
     loads = dict(num_requests=num_requests, num_rows=5 * num_requests, num_kv_heads=num_kv_heads)
     launch = choose_launch(launch_shape(max_kv=max_kv, **loads))
     assert (launch.num_splits > 1, launch.block_n) == (is_split, block_n)
+
+
+@pytest.mark.parametrize(("max_q", "block_m", "num_stages"), [(1, 16, 4), (5, 64, 2)])
+def test_a_full_device_with_few_keys_takes_as_many_stages_as_its_rows_leave_room_for(
+    max_q: int, block_m: int, num_stages: int
+) -> None:
+    launch = choose_launch(launch_shape(num_requests=64, num_rows=64 * max_q, max_q=max_q, max_kv=322))
+    assert (launch.block_m, launch.num_stages, launch.num_splits) == (block_m, num_stages, 1)
 
 
 def test_splits_even_out_a_nearly_empty_second_wave() -> None:
