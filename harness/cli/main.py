@@ -25,6 +25,7 @@ from .gate import gate
 from .history import history
 from .import_run import import_run
 from .list import list_choices
+from .pool import pool
 from .power import power
 from .profile import profile_app
 from .report import report
@@ -98,6 +99,7 @@ app.command(cls=Command, rich_help_panel=_JUDGE)(bound)
 app.command(cls=Command, rich_help_panel=_JUDGE)(gate)
 app.add_typer(history, name="history", rich_help_panel=_JUDGE)
 app.command(cls=Command, rich_help_panel=_LOOK)(report)
+app.command(cls=Command, rich_help_panel=_LOOK)(pool)
 app.command(cls=Command, name="import", rich_help_panel=_LOOK)(import_run)
 app.command(cls=Command, rich_help_panel=_MEASURE)(certify)
 app.command(cls=Command, context_settings=PASS_THROUGH, rich_help_panel=_MEASURE)(ab)

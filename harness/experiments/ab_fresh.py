@@ -224,7 +224,7 @@ class FreshBlocks:
                 self._never_ready[label] = failures[0]
             self._failed(label, block, failures[0])
             return
-        self.directory.append(label, block, **child.columns())
+        self.directory.append(label, block, **child.columns(child.record.arms[0].label, 0))
 
     def _failed(self, label: str, block: int, error: str) -> None:
         self.directory.fail_blocks([(label, block)], error)

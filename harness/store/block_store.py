@@ -93,6 +93,10 @@ class BlockStore:
             self._read = {name: self._table(name, parts) for name in TABLES}
         return self._read
 
+    def tables_of(self, arm: str, repeat: int) -> dict[str, pa.Table]:
+        """The rows of one block."""
+        return {name: table.filter(_is_of(table, arm, repeat)) for name, table in self.tables().items()}
+
     def consolidate(self) -> list[str]:
         """Writes the tables of all blocks; returns the names of the files. The parts are kept until `drop_parts`."""
         files = {name: self._path / f"{name}.parquet" for name in TABLES}
@@ -126,14 +130,17 @@ class BlockStore:
         if path.exists():
             whole = _as_now(name, _table_of(path), path)
             for arm, repeat in parts:
-                superseded = pc.and_(pc.equal(whole["arm"], arm), pc.equal(whole["repeat"], repeat))
-                whole = whole.filter(pc.invert(superseded))
+                whole = whole.filter(pc.invert(_is_of(whole, arm, repeat)))
             tables.append(whole)
         files = [self._part(name, arm, repeat) for arm, repeat in parts]
         for path in files:
             if name not in _MAY_LACK or path.exists():
                 tables.append(_as_now(name, _table_of(path), path))
         return pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+
+
+def _is_of(table: pa.Table, arm: str, repeat: int) -> pa.ChunkedArray:
+    return pc.and_(pc.equal(table["arm"], arm), pc.equal(table["repeat"], repeat))
 
 
 def _write(name: str, path: Path, table: pa.Table) -> None:

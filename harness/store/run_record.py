@@ -36,11 +36,23 @@ class ProfileRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PooledRun:
+    """A run whose repeats are part of a pooled run; `code`: its revision, as the report names it."""
+
+    run_id: str
+    num_repeats: int
+    started_utc: str
+    code: str
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
     """`config`: as requested; None for a run of another program, and for an experiment before its first block.
-    `forwards`: the passes of each arm's round, by label. `results`: None until the run is closed. `results_sha256`:
-    their hash; None in older records. `files`: sha256 by name of the tables from which they were derived. Ids, times
-    and the results' hash are filled in when the record is written."""
+    `pooled`: where the repeats of `specbench pool` come from, in their order; else none. `forwards`: the passes of each
+    arm's round, by label. `results`: None until the run is closed. `results_sha256`: their hash; None in older records.
+    `files`: sha256 by name of the tables from which they were derived. Ids, times and the results' hash are filled in
+    when the record is written."""
 
     schema: str = RUN_SCHEMA
     run_id: str = ""
@@ -62,6 +74,7 @@ class RunRecord:
     profile: ProfileRecord | None = None
     forwards: Mapping[str, Forwards] = field(default_factory=dict)
     resumes: tuple[Resume, ...] = ()
+    pooled: tuple[PooledRun, ...] = ()
     results: Results | None = None
     results_sha256: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)

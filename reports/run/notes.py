@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from specbench.harness.metrics.speedup import NO_INTERVAL
 from specbench.harness.stats.slos import Slos, describe_slos
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.harness.store.results import ArmSummary
+from specbench.harness.store.run_record import PooledRun
 from specbench.reports.cells import compact, machine_notes
 from specbench.reports.run.accuracy_columns import accuracy_conventions
 from specbench.reports.run.graph_columns import graph_conventions
@@ -34,8 +35,19 @@ def footnotes(view: RunView) -> list[tuple[str, str]]:
         ("hardware", record.environment.describe_hardware()),
         ("specbench", record.git.describe() if record.git else ""),
         ("command", record.command),
+        *(("pooled", text) for text in _pooled(record.pooled)),
     ]
     return [(name, value) for name, value in notes if value]
+
+
+def _pooled(runs: Sequence[PooledRun]) -> Iterator[str]:
+    """Where the repeats come from."""
+    first = 1
+    for run in runs:
+        last = first + run.num_repeats - 1
+        repeats = f"repeat {first}" if first == last else f"repeats {first} to {last}"
+        yield f"{repeats}: {run.run_id}, started {run.started_utc}, specbench {run.code or 'unknown'}: {run.command}"
+        first = last + 1
 
 
 def conventions(view: RunView) -> list[str]:

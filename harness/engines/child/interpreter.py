@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from specbench.harness.engines.process.supervised import foreign_environment
 from specbench.harness.spec.arm import ArmConfig
 
 _ASK_S = 60  # for an interpreter to start, on a busy machine with a cold disk
@@ -42,11 +43,20 @@ def interpreter(given: str) -> Path:
     return found.absolute()  # not resolved: a virtual environment's python is a link
 
 
+def asked(python: Path, code: str, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """The outcome of `code` in this interpreter, with `words` as its arguments and `text` as its input. It finds the
+    packages that a child finds, which is started by path: those on a PYTHONPATH (`python` may be a script that sets
+    one), nothing in the current directory."""
+    command = [str(python), "-c", f"import sys; sys.path[:] = filter(None, sys.path)\n{code}", *words]
+    environment = foreign_environment()
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=_ASK_S, env=environment)
+
+
 def installed(python: Path, distributions: Sequence[str]) -> str:
     """Version of the first of these distributions that this interpreter has. ValueError if it has none."""
-    command = [str(python), "-I", "-c", _VERSIONS, *distributions]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=True)
+        answer = asked(python, _VERSIONS, *distributions)
+        answer.check_returncode()
     except (OSError, subprocess.SubprocessError) as error:
         raise ValueError(f"python: {python} is not allowed; it does not run: {error}") from error
     if not answer.stdout.strip():

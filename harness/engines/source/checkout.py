@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from specbench.harness.engines.child.interpreter import asked
 from specbench.harness.engines.source.build_files import PYPROJECT, build_part, is_of_build
 from specbench.harness.spec.arm import ArmConfig
 
-_ASK_S = 60
 _SHOWN = 3  # files that a refusal names
 _GITLINK = "160000"  # mode of a submodule
 # Prints where a package is, without importing it, and whether an installation copied it there.
@@ -100,8 +100,7 @@ class Revisions:
 
 def find_checkout(python: Path, package: str) -> Checkout:
     """ValueError, which begins with `ref`, if this interpreter's package is not a checkout."""
-    command = [str(python), "-I", "-c", _WHERE, package]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S)
+    done = asked(python, _WHERE, package)
     if done.returncode:
         raise ValueError(f"ref: {python} cannot locate its {package}: {done.stderr.strip()[-200:]}")
     folder, is_copy = json.loads(done.stdout)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.harness.engines.child.interpreter import installed
+from specbench.harness.engines.child.interpreter import asked, installed
 
 OLDEST, NEWEST = (0, 26), (0, 33)  # minor versions whose names were checked
-_ASK_S = 60
 METHODS_FILE = "config/speculative.py"  # of the package
 # Prints every string in the types that list the methods in this file: the installed one, or the text on stdin.
 _METHODS = """
@@ -57,8 +55,7 @@ def find(python: Path) -> Installed:
 def methods(python: Path, version: str, text: str = "") -> tuple[str, ...]:
     """The methods of the installed version, or from the `text` of another version's METHODS_FILE. ValueError if they
     cannot be read."""
-    command = [str(python), "-I", "-c", _METHODS]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_ASK_S)
+    done = asked(python, _METHODS, text=text)
     if done.returncode:
         raise ValueError(f"python: vLLM {version} of {python} does not list its methods: {done.stderr.strip()[-200:]}")
     return tuple(json.loads(done.stdout))

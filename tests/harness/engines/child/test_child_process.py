@@ -174,3 +174,25 @@ def test_the_version_that_an_interpreter_has():
     assert installed(python, ["no-such-thing", "pytest"]) == pytest.__version__
     with pytest.raises(ValueError, match="has no no-such-thing; install it there"):
         installed(python, ["no-such-thing"])
+
+
+@pytest.mark.parametrize("sets_it", ["a wrapper script", "our environment"])
+def test_a_package_on_the_pythonpath_is_found_as_a_child_finds_it(sets_it, tmp_path, monkeypatch):
+    (tmp_path / "site" / "made_up-7.1.dist-info").mkdir(parents=True)
+    (tmp_path / "site" / "made_up-7.1.dist-info" / "METADATA").write_text("Name: made-up\nVersion: 7.1\n")
+    python = Path(sys.executable)
+    if sets_it == "our environment":
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    else:
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+    assert installed(python, ["made-up"]) == "7.1"
+
+
+def test_a_package_in_the_current_directory_is_not_found(tmp_path, monkeypatch):
+    (tmp_path / "made_up-7.1.dist-info").mkdir()
+    (tmp_path / "made_up-7.1.dist-info" / "METADATA").write_text("Name: made-up\nVersion: 7.1\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="has no made-up"):
+        installed(Path(sys.executable), ["made-up"])

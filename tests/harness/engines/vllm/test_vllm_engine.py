@@ -85,7 +85,7 @@ def test_methods_are_read_without_importing_vllm(tmp_path, monkeypatch):
         'SpeculativeMethod = Literal["ngram", MTPModelTypes]\nDraftSampleMethod = Literal["greedy"]\n'
     )
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     monkeypatch.setattr("specbench.harness.engines.vllm.installed.installed", lambda python, names: "0.33.0")
     assert find(python).methods == ("a_mtp", "mtp", "ngram", "ngram_gpu")
