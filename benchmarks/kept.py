@@ -109,13 +109,14 @@ def report_table(name: str, columns: tuple[str, ...], rows: str = "") -> Table:
 
 def report_command(name: str, recipe: str) -> str:
     """As it was typed, under the recipe's present name, without where it was kept."""
-    typed = re.search(r"^\* command: `(.+)`$", _text(name), re.MULTILINE)
-    assert typed is not None
-    return re.sub(r" (--output-dir|--label) \S+| -q\b", "", re.sub(r"--recipe \S+", f"--recipe {recipe}", typed[1]))
+    lines = [r"^\* pooled: .*: (specbench run .+)$", r"^\* command: `?(.+?)`?$"]  # a pooled run names each part's
+    typed = next(found for line in lines if (found := re.search(line, _text(name), re.MULTILINE)))
+    renamed = re.sub(r"--recipe \S+", f"--recipe {recipe}", typed[1])
+    return re.sub(r" (--output-dir|--label|--progress) \S+| -q\b", "", renamed)
 
 
 def report_model(name: str) -> str:
-    found = re.search(r"^\* model: `name=([^,`]+)", _text(name), re.MULTILINE)
+    found = re.search(r"^\* model: `?name=([^,`]+)", _text(name), re.MULTILINE)
     assert found is not None
     return found[1]
 

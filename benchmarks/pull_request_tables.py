@@ -49,10 +49,10 @@ PULL_REQUESTS = (
         rows="K=4",
     ),
     PullRequest(
-        report="seed-6995-h200.md",
-        recipe="sglang-pr-6995-one-gpu",
-        columns=("arm", "requests/s", "factor", "claimed req s", "claimed factor", "spread", "target rows/round"),
-        answer=("naive EAGLE", "factor", "claimed factor"),
+        report="pr-6995-h200-x2.md",
+        recipe="sglang-pr-6995",
+        columns=("arm", "requests/s", "speed-up", "claimed req s", "claimed speed-up", "spread", "target rows/round"),
+        answer=("naive EAGLE", "speed-up", "claimed speed-up"),
     ),
 )
 
