@@ -117,7 +117,10 @@ def pass_parts_s(
     m, s = machine, shape
     first_params, head_params = (s.first_params if first else 0), (s.head_params if head_rows else 0)
     read_bytes = s.read_bytes(experts) + (first_params + head_params) * s.number_bytes
-    flops = 2 * batch * ((_layer_work(s) + first_params) * rows + s.head_params * head_rows)
+    last_params = s.last_params if first else 0
+    flops = (
+        2 * batch * ((_layer_work(s) + first_params - last_params) * rows + (s.head_params + last_params) * head_rows)
+    )
     attention_flops = 4 * s.num_layers * s.num_q_heads * s.head_dim * batch * rows * context
     kv_s = s.kv_bytes_per_token * batch * (context + rows) / m.read_bytes_per_s
     num_kernels = s.num_kernels + (s.num_head_kernels if head_rows else 0)

@@ -15,7 +15,7 @@ from specbench.harness.engines.native.models.split_linear import GatheredLinear,
 from specbench.harness.engines.native.ranks.deployment import RankedDeployment
 from specbench.harness.store.roofline_record import Forwards, ForwardShape
 
-from .shape import eagle1_shape, eagle3_shape, model_shape, stored_of
+from .shape import after_attention_params, eagle1_shape, eagle3_shape, model_shape, stored_of
 
 
 def forwards_of(deployment: Deployment) -> Forwards | None:
@@ -54,6 +54,7 @@ def shape_of(model: LlamaModel | DraftHead, number_bytes: int) -> ForwardShape:
         whole = eagle3_shape(c, draft_vocab_size, model.feature_size, number_bytes)
     else:
         whole = eagle1_shape(c, draft_vocab_size, number_bytes)
+    whole = replace(whole, last_params=after_attention_params(c))
     num_sums = sum(isinstance(product, RowParallel) for product in (w.o, w.down))
     num_norms = int(isinstance(w.o, RowParallel))
     return _on_a_rank(whole, w.lm_head, c.hidden_size, w.embed_group.size, num_sums, num_norms)

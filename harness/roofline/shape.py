@@ -97,6 +97,11 @@ def eagle1_shape(config: ModelConfig, draft_vocab_size: int, number_bytes: int) 
     )
 
 
+def after_attention_params(c: ModelConfig) -> int:
+    """Of a dense layer: o, gate, up and down."""
+    return c.num_q_heads * c.head_dim * c.hidden_size + _dense_params(c)
+
+
 def _attention_params(c: ModelConfig, num_inputs: int) -> int:
     """qkv over `num_inputs`, and o."""
     q, kv = c.num_q_heads * c.head_dim, c.num_kv_heads * c.head_dim

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from specbench.harness.text import is_number
 
 MEASURED, GIVEN = "measured", "given"
-_MAY_BE_ZERO = ("first_params", "num_kernels", "num_sums", "sum_bytes", "fast_params")
+_MAY_BE_ZERO = ("first_params", "num_kernels", "num_sums", "sum_bytes", "fast_params", "last_params")
 _RATES = ("read_bytes_per_s", "matmul_flops_per_s", "attention_flops_per_s")
 
 
@@ -66,7 +66,8 @@ class ForwardShape:
     experts selected for a row. first_params: additional ones in the first pass of a round. head_params: of lm_head,
     with vocab_size outputs. number_bytes: size of a cached number, and of a weight unless layer_bytes gives the bytes
     that the layers read, without experts. fast_params: the part of layer_params that is multiplied as E4M3.
-    num_kernels: without lm_head; num_head_kernels: of lm_head and sampling. num_ranks: the pass has `num_sums`
+    last_params: the part that in the first pass only rows with logits are multiplied by (what follows attention in a
+    head). num_kernels: without lm_head; num_head_kernels: of lm_head and sampling. num_ranks: the pass has `num_sums`
     all-reduces among these, `sum_bytes` per row.
     """
 
@@ -85,6 +86,7 @@ class ForwardShape:
     num_sums: int = 0
     sum_bytes: int = 0
     fast_params: int = 0
+    last_params: int = 0
     layer_bytes: int | None = None
     experts: ExpertsShape | None = None
 

@@ -133,6 +133,11 @@ def test_one_pass_by_hand():
     assert sampling_s(machine, shape, rows=3, logit_bytes=4) == 4 * 3 * 5 / 2
     with_fc = pass_s(machine, replace(shape, first_params=60), batch=3, rows=1, context=4, head_rows=1, first=True)
     assert with_fc == 180 + 90 + 4.5
+    # 20 rows, one of them with logits: 2 * 3 * (40 * 20 + 80 * 1) / 10 = 528 s; in later passes all rows have them.
+    head = replace(shape, last_params=60)
+    first_s = pass_s(machine, head, batch=3, rows=20, context=4, head_rows=1, first=True)
+    assert first_s == 528 + 720 + 4.5
+    assert pass_s(machine, head, batch=3, rows=20, context=4, head_rows=20) == 1440 + 720 + 4.5
 
 
 def test_lm_head_apart_is_the_same_pass():

@@ -75,6 +75,8 @@ def test_an_eagle3_head(tmp_path, target, draft_vocab):
     assert shape.head_params == lm_head_size(head.weights.lm_head) == draft_vocab * 64
     assert shape.layer_params + shape.first_params + shape.head_params == multiplied(head.weights)
     assert shape.vocab_size == draft_vocab and shape.num_layers == 1
+    w = head.weights
+    assert shape.last_params == sum(each.in_features * each.out_features for each in (w.o, w.gate_up, w.down))
     assert shape.kv_bytes_per_token == 2 * 1 * 32 * 2
 
 
@@ -83,6 +85,8 @@ def test_an_eagle1_head(tmp_path, target):
     head = load_head(tmp_path / "head", target)
     shape = shape_of(head, 2)
     assert shape.first_params == 0  # its `fc` is in every pass
+    w = head.weights
+    assert shape.last_params == sum(each.in_features * each.out_features for each in (w.o, w.gate_up, w.down))
     assert shape.layer_params + shape.head_params == multiplied(head.weights)
     assert shape.vocab_size == target.config.vocab_size
     assert shape_of(make_head("random-eagle1", target, "eagle"), 2).layer_params > 0

@@ -22,6 +22,7 @@ from specbench.harness.engines.native.models.eagle1 import Eagle1Head
 from specbench.harness.engines.native.models.eagle1_loader import load_eagle1
 from specbench.harness.engines.native.models.eagle3 import Eagle3Head
 from specbench.harness.engines.native.models.features import Features
+from specbench.harness.engines.native.models.forward import run_pieces
 from specbench.harness.engines.native.models.heads import load_head, make_head
 
 TARGET = llama_config()
@@ -160,3 +161,21 @@ def test_random_heads_of_both_kinds(target):
     assert isinstance(one, Eagle1Head) and one.config.hidden_size == 64 and one.d2t is None
     assert isinstance(make_head("random", target, "eagle"), Eagle3Head)
     assert torch.equal(_fingerprint(one), _fingerprint(make_head("random-eagle1", target, "eagle")))
+
+
+@pytest.mark.parametrize("name", ["random", "random-eagle1"])
+def test_wanted_rows_are_those_rows_of_the_whole(target, name):
+    """In any order and more than once. Attention gets every row, because every row leaves a key and a value."""
+    head = make_head(name, target, "eagle")
+    ids_T, hidden_TH, wanted_R = torch.arange(6), torch.randn(6, 64), torch.tensor([4, 1, 4])
+    attended = []
+
+    def attend(layer, qkv_TX):
+        attended.append(qkv_TX.clone())
+        return qkv_TX[:, :64] * 3
+
+    whole_TH = run_pieces(head.pieces(ids_T, hidden_TH.clone()), attend)
+    wanted_RH = run_pieces(head.pieces(ids_T, hidden_TH.clone(), wanted_R), attend)
+    assert torch.equal(*attended) and len(attended[0]) == 6
+    torch.testing.assert_close(wanted_RH, whole_TH[wanted_R], atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(whole_TH[4], whole_TH[1])
