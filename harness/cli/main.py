@@ -61,7 +61,7 @@ class _Root(TyperGroup):
                 typer.echo(error.ctx.get_usage(), err=True)
             _end(f"error: {error.format_message()}", ExitCode.BAD_INPUT)
         except NotComparableError as error:
-            _end(f"error: {error}; make them equal, or compare with --allow-mismatch", ExitCode.NOT_COMPARABLE)
+            _end(f"error: {error}", ExitCode.NOT_COMPARABLE)
         except ValueError as error:
             _end(f"error: {error}", ExitCode.BAD_INPUT)
         except OSError as error:

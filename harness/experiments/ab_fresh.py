@@ -19,7 +19,7 @@ from specbench.harness.engines.base import NotReadyError
 from specbench.harness.exit_codes import ExitCode, NotComparableError
 from specbench.harness.experiments.ab_code import code_state, environment_of, own_checkout
 from specbench.harness.experiments.run import ROWS_ALONE
-from specbench.harness.judge.comparable import differences
+from specbench.harness.judge.comparable import ADVICE, differences
 from specbench.harness.run.estimate import process_estimate
 from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.progress import Place, Progress
@@ -155,7 +155,7 @@ class FreshBlocks:
         for label, other in self._first.items():
             found = differences(other, record)
             if found and (label == side.label or not self.plan.allow_mismatch):
-                raise NotComparableError(f"{label} and {side.label} differ in {'; '.join(found)}")
+                raise NotComparableError(f"{label} and {side.label} differ in {'; '.join(found)}; {ADVICE}")
         if first is None:
             self._introduce(side, record, state)
 

@@ -1,108 +1,145 @@
-"""Runs of one command, made one after the other or on several machines, pooled into one run.
+"""Runs of one command, of one repeat each, as one run.
 
-A process, and a start of a machine, moves every block that it measures in the same direction (memory layout, clocks,
-neighbours). Repeats of one process do not show that; pooled runs do, because their intervals are over blocks. The
-worker processes of pyperf serve the same purpose.
+A process, and a start of a machine, shifts all blocks that it measures alike (memory layout, clocks, neighbours).
+Intervals take blocks as independent, which repeats of one process are not; repeats of several processes are. pyperf
+starts worker processes for the same reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 from specbench.harness.exit_codes import NotComparableError
-from specbench.harness.judge.comparable import differences
+from specbench.harness.judge.keys import comparison_keys, unknown_groups
 from specbench.harness.metrics.run_results import results
-from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.spec.arm import ArmSetup
+from specbench.harness.spec.conditions import Conditions
 from specbench.harness.store.block_records import add_record, read_records
-from specbench.harness.store.block_store import Block
+from specbench.harness.store.environment import Software
+from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.prompts import copy_prompts
+from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import PooledRun, RunRecord
 
+_SHOWN = 3  # differences that a refusal names
+
 
 def pool_runs(paths: Sequence[Path], output_dir: Path, label: str, argv: Sequence[str]) -> RunDirectory:
-    """A new run directory with the blocks of all these runs, numbered on from one to the next.
+    """A new run directory, whose repeat n is the only repeat of the run n.
 
-    Raises ValueError for a run that cannot be pooled (incomplete, of an experiment, imported, named twice) and
-    NotComparableError for runs that differ in arms, options, hardware, prompts or sampling. Their code may differ: the
-    report names it for each repeat.
+    Raises ValueError for a run that cannot be pooled (of more repeats, incomplete, of an experiment, imported, named
+    twice) and NotComparableError for runs that differ in arms, options, model, prompts, hardware or software. Only the
+    code may differ: the report names it for each repeat.
     """
     if len(paths) < 2:
         raise ValueError(f"runs: {len(paths)} is not allowed; give at least two run directories")
     runs = [RunDirectory.open(path) for path in paths]
-    numbers = [_numbers(run) for run in runs]
-    first = runs[0].record
     for i, run in enumerate(runs):
+        _check(run)
         if run.record.run_id in [other.record.run_id for other in runs[:i]]:
-            raise ValueError(f"runs: {run.path} is named twice, or is a copy; its repeats are not new measurements")
-        found = _differences(first, run.record)
+            raise ValueError(f"runs: {run.path} is named twice, or is a copy; it is one measurement")
+        found = list(_differences(runs[0].record, run.record))
         if found:
-            raise NotComparableError(f"{run.path} and {runs[0].path} differ in {'; '.join(found)}")
-    begun = RunRecord(
-        argv=tuple(argv),
-        started_utc=first.started_utc,
-        git=first.git,
-        environment=first.environment,
-        config=replace(first.measured_config, num_repeats=sum(map(len, numbers))),
-        model=first.model,
-        workload=first.workload,
-        sampling=first.sampling,
-        arms=first.arms,
-        purpose=first.purpose,
-        forwards=first.forwards,
-        pooled=tuple(_pooled(run.record, len(each)) for run, each in zip(runs, numbers, strict=True)),
-    )
-    pooled = RunDirectory.create(output_dir, label, begun)
-    copy_prompts(runs[0].path, pooled.path)
-    blocks = [(run, repeat) for run, own in zip(runs, numbers, strict=True) for repeat in own]
-    for number, (run, repeat) in enumerate(blocks):
-        seen = read_records(run.path)
-        for arm in first.arms:
-            pooled.append(arm.label, number, **run.columns(arm.label, repeat))
-            if (arm.label, repeat) in seen:
-                record = seen[arm.label, repeat]
-                add_record(pooled.path, replace(record, block=number, run_id=run.record.run_id))
-    pooled.finish(results(pooled.frames()))
+            more = [f"{len(found) - _SHOWN} more"] * (len(found) > _SHOWN)
+            raise NotComparableError(f"{runs[0].path} and {run.path} differ in {'; '.join([*found[:_SHOWN], *more])}")
+    pooled = RunDirectory.create(output_dir, label, _begun([run.record for run in runs], argv))
+    try:
+        _fill(pooled, runs)
+    except BaseException:  # also Ctrl-C: nothing else can complete it
+        shutil.rmtree(pooled.path)
+        raise
     return pooled
 
 
-def _numbers(run: RunDirectory) -> list[int]:
-    """The numbers of a run's repeats, each with a block of every arm."""
-    record = run.record
-    if record.pooled or record.is_imported or record.ab or record.profile or record.evaluation or record.config is None:
-        raise ValueError(f"runs: {run.path} is not allowed; allowed: runs of `specbench run` without evaluation")
-    if record.status != "complete":
-        raise ValueError(f"runs: {run.path} is {record.status}; finish it: specbench run --resume {run.path}")
-    done: set[Block] = run.done_blocks()
-    numbers = sorted({repeat for _, repeat in done})
-    lacking = [f"{arm.label}, repeat {n + 1}" for n in numbers for arm in record.arms if (arm.label, n) not in done]
-    if lacking or not numbers:
+def _check(run: RunDirectory) -> None:
+    """ValueError for a run that is not one complete repeat of arms."""
+    record, purpose = run.record, run.record.purpose
+    others = (record.pooled, record.is_imported, record.ab, record.profile, record.config is None)
+    if any(others) or purpose != Purpose(
+        recipe=purpose.recipe, ablation=purpose.ablation, acceptance=purpose.acceptance
+    ):
         raise ValueError(
-            f"runs: {run.path} lacks blocks ({'; '.join(lacking) or 'all'}); measure them: specbench run --resume "
-            f"{run.path}"
+            f"runs: {run.path} is not allowed; allowed: runs of `specbench run` that only measure speed, without a "
+            "sweep, an evaluation or graph certificates"
         )
-    return numbers
+    num_repeats = record.measured_config.num_repeats
+    if num_repeats != 1:
+        raise ValueError(
+            f"runs: {run.path} has {num_repeats} repeats, which are not independent; give runs of one (--num-repeats 1)"
+        )
+    failed, missing = run.failed_blocks(), {(arm.label, 0) for arm in record.arms} - run.done_blocks()
+    if record.status != "complete" or failed or missing:
+        what = (
+            f"lacks {', '.join(sorted(arm for arm, _ in {*failed, *missing}))}" if failed or missing else record.status
+        )
+        raise ValueError(f"runs: {run.path} is not complete ({what}); finish it: specbench run --resume {run.path}")
+    unknown = unknown_groups(record)
+    if unknown:
+        raise ValueError(f"runs: {run.path} does not record its {' and '.join(unknown)}, so it cannot be pooled")
 
 
-def _differences(first: RunRecord, other: RunRecord) -> list[str]:
-    """Why repeats of the two are not repeats of one measurement, one line each."""
-    arms = [[(arm.label, arm.strategy, arm.config) for arm in record.arms] for record in (first, other)]
-    a, b = first.measured_config, other.measured_config
-    options = [
-        f"option: {each.name}: {getattr(a, each.name)} and {getattr(b, each.name)}"
-        for each in fields(RunConfig)
-        if each.name not in ("arms", "num_repeats") and getattr(a, each.name) != getattr(b, each.name)
-    ]
-    return [*(["arms"] if arms[0] != arms[1] or a.arms != b.arms else []), *options, *differences(first, other)]
+def _differences(first: RunRecord, other: RunRecord) -> Iterator[str]:
+    a, b = _conditions(first), _conditions(other)
+    for key in {**a, **b}:
+        one, another = a.get(key, "none"), b.get(key, "none")
+        if one != another:
+            yield f"{key}: {one} and {another}"
 
 
-def _pooled(record: RunRecord, num_repeats: int) -> PooledRun:
-    return PooledRun(
-        run_id=record.run_id,
-        num_repeats=num_repeats,
-        started_utc=record.started_utc,
-        code=record.git.describe() if record.git else "",
-        command=record.command,
+def _conditions(record: RunRecord) -> dict[str, str]:
+    """Everything that must be the same for runs to be repeats of one measurement."""
+    found: dict[str, object] = {"arms": ", ".join(arm.label for arm in record.arms)}
+    found |= {f"option {each.name}": getattr(record.config, each.name) for each in fields(Conditions)}
+    for arm in record.arms:
+        found |= {f"{arm.label}: {each.name}": getattr(arm.config, each.name) for each in fields(ArmSetup)}
+        found[f"{arm.label}: strategy"] = arm.strategy
+        found[f"{arm.label}: engine's version"] = arm.engine.version if arm.engine else None
+    model, software = record.model or ModelRecord(), record.environment.software or Software()
+    found |= {f"model {each.name}": getattr(model, each.name) for each in fields(ModelRecord)}
+    found |= {"python": software.python, "CUDA of torch": software.torch_cuda, **software.packages}
+    keys = comparison_keys(record)
+    found |= {**keys["hardware"], "prompts sha256": keys["workload"]["prompts sha256"]}
+    recipe = record.purpose.recipe
+    found["recipe"] = f"{recipe.name} ({recipe.sha256[:12]})" if recipe else None
+    return {key: "none" if value in (None, "") else str(value) for key, value in found.items()}
+
+
+def _begun(records: Sequence[RunRecord], argv: Sequence[str]) -> RunRecord:
+    first = records[0]
+    notes = [[note for record in records for note in record.arm(arm.label).notes] for arm in first.arms]
+    return RunRecord(
+        argv=tuple(argv),
+        started_utc=first.started_utc,
+        git=first.git if all(record.git == first.git for record in records) else None,
+        environment=first.environment,
+        config=replace(first.measured_config, num_repeats=len(records)),
+        model=first.model,
+        workload=first.workload,
+        sampling=first.sampling,
+        arms=tuple(replace(a, notes=tuple(dict.fromkeys(own))) for a, own in zip(first.arms, notes, strict=True)),
+        purpose=first.purpose,
+        forwards=first.forwards,
+        pooled=tuple(
+            PooledRun(
+                run_id=record.run_id,
+                started_utc=record.started_utc,
+                code=record.git.describe() if record.git else "",
+                command=record.command,
+            )
+            for record in records
+        ),
     )
+
+
+def _fill(pooled: RunDirectory, runs: Sequence[RunDirectory]) -> None:
+    copy_prompts(runs[0].path, pooled.path)
+    for number, run in enumerate(runs):
+        for arm in run.record.arms:
+            pooled.append(arm.label, number, **run.columns(arm.label, 0))
+        for seen in read_records(run.path).values():
+            add_record(pooled.path, replace(seen, block=number, run_id=run.record.run_id))
+    pooled.finish(results(pooled.frames()))

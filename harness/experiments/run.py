@@ -96,6 +96,8 @@ def resume_run(
     directory.check_has_tables()
     if directory.record.ab is not None:
         raise ValueError(f"resume: {directory.path} is an A/B run; resume with: specbench ab --resume {directory.path}")
+    if directory.record.pooled:
+        raise ValueError(f"resume: {directory.path} is a pooled run; its repeats come from other runs")
     config = directory.config_to_go_on()
     is_unfinished = run_accuracy.is_missing(directory, config) or bool(run_graphs.missing(directory))
     with _session(config, progress, resume) as session:

@@ -23,6 +23,7 @@ _LOAD = (
     "seed",
 )
 _PROMPTS = fields(WorkloadRequest)
+ADVICE = "make them equal, or compare with --allow-mismatch"
 
 
 def differences(a: Described, b: Described) -> list[str]:
@@ -51,7 +52,7 @@ def check_same_load(a: RunConfig, b: RunConfig) -> None:
     found |= {f"dataset {f.name}": (getattr(a.workload, f.name), getattr(b.workload, f.name)) for f in _PROMPTS}
     different = [f"{name}: {one} and {other}" for name, (one, other) in found.items() if one != other]
     if different:
-        raise NotComparableError(f"A and B differ in {'; '.join(different)}")
+        raise NotComparableError(f"A and B differ in {'; '.join(different)}; {ADVICE}")
 
 
 def joined_config(a: RunConfig, b: RunConfig, num_blocks: int) -> RunConfig:

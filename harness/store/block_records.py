@@ -44,8 +44,8 @@ class MachineSeen:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockRecord:
     """Observations around one block of one arm (a side, in an A/B): load average (1 minute) before and after, `reasons`
-    to reject it, what could not be checked; for a block in its own process its exit code, duration, run, and the code
-    that it ran."""
+    to reject it, what could not be checked; for a block in its own process its exit code, duration, and the code that
+    it ran; `run_id`: of the run that it comes from, if not this one."""
 
     arm: str
     block: int

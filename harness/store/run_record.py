@@ -37,10 +37,9 @@ class ProfileRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PooledRun:
-    """A run whose repeats are part of a pooled run; `code`: its revision, as the report names it."""
+    """The run that a repeat of a pooled run comes from; `code`: its revision, as the report names it."""
 
     run_id: str
-    num_repeats: int
     started_utc: str
     code: str
     command: str

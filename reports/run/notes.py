@@ -41,13 +41,10 @@ def footnotes(view: RunView) -> list[tuple[str, str]]:
 
 
 def _pooled(runs: Sequence[PooledRun]) -> Iterator[str]:
-    """Where the repeats come from."""
-    first = 1
-    for run in runs:
-        last = first + run.num_repeats - 1
-        repeats = f"repeat {first}" if first == last else f"repeats {first} to {last}"
-        yield f"{repeats}: {run.run_id}, started {run.started_utc}, specbench {run.code or 'unknown'}: {run.command}"
-        first = last + 1
+    """Where each repeat comes from."""
+    for number, run in enumerate(runs, start=1):
+        code = run.code or "unknown"
+        yield f"repeat {number}: {run.run_id}, started {run.started_utc}, specbench {code}: {run.command}"
 
 
 def conventions(view: RunView) -> list[str]:

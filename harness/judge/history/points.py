@@ -78,8 +78,9 @@ class Series:
 
 
 def points_of(run: StoredRun) -> list[Point]:
-    """Every numeric metric of every arm with figures; empty for an A/B run, whose sides do not form a series."""
-    if run.record.ab is not None:
+    """Every numeric metric of every arm with figures; empty for an A/B run, whose sides do not form a series, and for
+    a pooled run, whose parts are runs of their own."""
+    if run.record.ab is not None or run.record.pooled:
         return []
     keys = comparison_keys(run.record)
     model = _model(run.record)

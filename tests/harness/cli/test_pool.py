@@ -1,109 +1,182 @@
-"""`specbench pool`: the repeats of several runs as one run."""
+"""`specbench pool`: runs of one repeat each as one run."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from functools import reduce
 
 import pytest
 from cli.conftest import assert_refused
 
+from specbench.harness.experiments import pool as experiment
 from specbench.harness.store.block_records import read_records
 from specbench.harness.store.run_directory import RunDirectory
 
-ARMS = ("-s", "no-spec", "-s", "ngram:k=2")
-
-
-def directories(folder):
-    return sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
+ARMS = ("no-spec", "ngram:k=2")
+WORDS = [word for arm in ARMS for word in ("-s", arm)]
 
 
 @pytest.fixture
-def two_runs(toy, runs, cli):
-    """Runs of one and of two repeats."""
-    for repeats in (1, 2):
-        result = cli(*toy, *ARMS, "--num-repeats", repeats, "--label", f"part{repeats}")
+def three_runs(toy, runs, cli):
+    """In the order in which they were measured."""
+    for number in range(3):
+        result = cli(*toy, *WORDS, "--label", f"part{number}")
         assert result.exit_code == 0, result.output
-    return directories(runs)
+    return sorted(runs.iterdir(), key=lambda path: path.name.partition("part")[2])
 
 
-def test_the_repeats_follow_each_other_and_no_row_changes(cli, two_runs, tmp_path):
-    result = cli("pool", *two_runs, "-o", tmp_path / "pooled", "--format", "json")
+@pytest.fixture
+def pool(cli, tmp_path):
+    def call(*words):
+        return cli("pool", *words, "-o", tmp_path / "pooled")
+
+    return call
+
+
+@pytest.fixture
+def nowhere(tmp_path):
+    """Where no refused command may leave anything."""
+    return tmp_path / "pooled"
+
+
+def change(path, name, value):
+    """Changes a field of run.json, named with dots."""
+    document = json.loads((path / "run.json").read_text())
+    *parents, last = name.split(".")
+    reduce(lambda part, key: part[int(key) if isinstance(part, list) else key], parents, document)[last] = value
+    (path / "run.json").write_text(json.dumps(document))
+
+
+def only(folder):
+    (path,) = folder.iterdir()
+    return path
+
+
+def test_each_run_is_a_repeat_and_no_row_changes(pool, nowhere, three_runs):
+    result = pool(*three_runs, "--format", "json")
     assert result.exit_code == 0, result.output
-    (path,) = (tmp_path / "pooled").iterdir()
-    pooled, parts = RunDirectory.open(path), [RunDirectory.open(part) for part in two_runs]
+    path = only(nowhere)
+    pooled, parts = RunDirectory.open(path), [RunDirectory.open(part) for part in three_runs]
     assert pooled.record.status == "complete" and pooled.record.config.num_repeats == 3
-    assert [(each.run_id, each.num_repeats) for each in pooled.record.pooled] == [
-        (parts[0].record.run_id, 1),
-        (parts[1].record.run_id, 2),
-    ]
-    for arm in ("no-spec", "ngram:k=2"):
-        for number, (part, repeat) in enumerate([(0, 0), (1, 0), (1, 1)]):
-            assert pooled.columns(arm, number) == parts[part].columns(arm, repeat)
-            assert read_records(path)[arm, number].run_id == parts[part].record.run_id
+    assert [each.run_id for each in pooled.record.pooled] == [part.record.run_id for part in parts]
+    for number, part in enumerate(parts):
+        for arm in ARMS:
+            assert pooled.columns(arm, number) == part.columns(arm, 0) != pooled.columns(arm, (number + 1) % 3)
+            assert read_records(path)[arm, number].run_id == part.record.run_id
     shown = json.loads(result.stdout)
     assert {arm["num_repeats"] for arm in shown["arms"]} == {3}
     assert all(arm["spreads"]["tps"]["min"] < arm["spreads"]["tps"]["max"] for arm in shown["arms"])
+    low, high = (shown["arms"][1]["speedup"][f"tpot_ratio_{end}"] for end in ("low", "high"))
+    assert low < high, "a single run has no interval"
 
 
-def test_the_report_names_every_part(cli, two_runs, tmp_path):
-    cli("pool", *two_runs, "-o", tmp_path / "pooled")
-    (path,) = (tmp_path / "pooled").iterdir()
-    report = cli("show", path, "--format", "wide").stdout
-    for words, part in (("repeat 1", two_runs[0]), ("repeats 2 to 3", two_runs[1])):
-        (line,) = [line for line in report.splitlines() if f"pooled: {words}: {part.name}" in line]
+def test_the_report_names_every_part(cli, pool, nowhere, three_runs):
+    change(three_runs[1], "git", {"sha": "ab" * 20, "branch": "main", "dirty": False})
+    pool(*three_runs)
+    report = cli("show", only(nowhere), "--format", "wide").stdout
+    for number, part in enumerate(three_runs, start=1):
         record = RunDirectory.open(part).record
-        assert f"started {record.started_utc}, specbench {record.git.describe()}: {record.command}" in line
+        said = (
+            f"pooled: repeat {number}: {part.name}, started {record.started_utc}, specbench {record.git.describe()}: "
+        )
+        assert said + record.command in report
+    assert RunDirectory.open(only(nowhere)).record.git is None, "no commit stands for all of them"
 
 
-def test_a_run_counts_once(cli, two_runs, tmp_path):
+def test_a_run_counts_once(pool, nowhere, three_runs, tmp_path):
     copy = tmp_path / "copy"
-    shutil.copytree(two_runs[0], copy)
-    for again in (two_runs[0], copy):
-        refused = cli("pool", two_runs[0], again, "-o", tmp_path / "none")
-        assert_refused(refused, tmp_path / "none", "runs: ", "its repeats are not new measurements")
+    shutil.copytree(three_runs[0], copy)
+    for again in (three_runs[0], copy):
+        assert_refused(pool(three_runs[0], again), nowhere, "runs: ", "it is one measurement")
 
 
-def test_what_cannot_be_pooled_is_refused(cli, two_runs, toy, runs, tmp_path):
-    nowhere = tmp_path / "none"
-    assert_refused(cli("pool", two_runs[0], "-o", nowhere), nowhere, "runs: 1 is not allowed", "at least two")
-    cli("pool", *two_runs, "-o", tmp_path / "pooled")
-    (pooled,) = (tmp_path / "pooled").iterdir()
-    assert_refused(
-        cli("pool", two_runs[0], pooled, "-o", nowhere), nowhere, "runs: ", "allowed: runs of `specbench run`"
-    )
-    document = json.loads((two_runs[1] / "run.json").read_text())
-    (two_runs[1] / "run.json").write_text(json.dumps({**document, "status": "interrupted"}))
-    assert_refused(cli("pool", *two_runs, "-o", nowhere), nowhere, "is interrupted", "specbench run --resume")
+def test_repeats_of_one_process_are_refused(cli, toy, pool, nowhere, three_runs, runs):
+    assert cli(*toy, *WORDS, "--num-repeats", 2, "--label", "two").exit_code == 0
+    (two,) = runs.glob("*-two-*")
+    assert_refused(pool(three_runs[0], two), nowhere, "has 2 repeats, which are not independent", "--num-repeats 1")
 
 
-def test_a_failed_block_is_refused(cli, two_runs, tmp_path):
-    directory = RunDirectory.open(two_runs[1])
-    directory.fail_blocks([("ngram:k=2", 1)], "out of memory")
-    refused = cli("pool", *two_runs, "-o", tmp_path / "none")
-    assert_refused(refused, tmp_path / "none", "lacks blocks (ngram:k=2, repeat 2)", "--resume")
+@pytest.mark.parametrize("failed", [ARMS[:1], ARMS])
+def test_a_run_without_all_its_blocks_is_refused(pool, nowhere, three_runs, failed):
+    RunDirectory.open(three_runs[1]).fail_blocks([(arm, 0) for arm in failed], "out of memory")
+    assert_refused(pool(*three_runs), nowhere, f"is not complete (lacks {', '.join(sorted(failed))})", "--resume")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("status", "interrupted", "is not complete (interrupted); finish it"),
+        ("purpose.certify_graphs", {"num_rounds": 3}, "without a sweep, an evaluation or graph certificates"),
+        ("purpose.sweep", {"sweep_id": "s", "max_concurrency": 1, "num_points": 2}, "without a sweep"),
+        ("workload.sha256", None, "does not record its workload"),
+    ],
+)
+def test_what_is_not_one_whole_repeat_is_refused(pool, nowhere, three_runs, name, value, said):
+    change(three_runs[1], name, value)
+    assert_refused(pool(*three_runs), nowhere, f"runs: {three_runs[1]}", said)
+
+
+def test_one_run_and_a_pooled_run_are_refused(pool, nowhere, three_runs, tmp_path):
+    assert_refused(pool(three_runs[0]), nowhere, "runs: 1 is not allowed", "at least two")
+    pool(*three_runs[:2])
+    pooled = only(nowhere).rename(tmp_path / "before")
+    nowhere.rmdir()
+    assert_refused(pool(three_runs[2], pooled), nowhere, "allowed: runs of `specbench run`")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("model.sha256", "ab" * 32, "model sha256: none and abab"),
+        ("environment.software.packages.torch", "2.0", "torch: "),
+        ("environment.hardware.cpu.model", "Another CPU", "CPU: "),
+        ("workload.sha256", "ab" * 32, "prompts sha256: "),
+        ("arms.1.config.sync", "multi", "ngram:k=2: sync: "),
+    ],
+)
+def test_other_measurements_are_not_comparable(pool, nowhere, three_runs, name, value, said):
+    change(three_runs[1], name, value)
+    result = pool(*three_runs)
+    assert result.exit_code == 5 and said in result.stderr and not nowhere.exists()
+    assert f"{three_runs[0]} and {three_runs[1]} differ in " in result.stderr and "allow-mismatch" not in result.stderr
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (("--num-prompts", 2), "option: num_prompts: 3 and 2"),
-        (("--temperature", 1), "option: temperature: 0.0 and 1.0"),
-        (("-s", "ngram:k=3"), "differ in arms"),
+        (("--num-prompts", 2), "option num_prompts: 3 and 2"),
+        (("--temperature", 1), "option temperature: 0.0 and 1.0"),
+        (("-s", "ngram:k=3"), "arms: no-spec, ngram:k=2 and no-spec, ngram:k=2, ngram:k=3"),
     ],
 )
-def test_other_measurements_are_not_comparable(cli, toy, runs, tmp_path, changes, said):
-    for more in ((), changes):
-        assert cli(*toy, *ARMS, *more).exit_code == 0
-    result = cli("pool", *directories(runs), "-o", tmp_path / "none")
-    assert result.exit_code == 5 and said in result.stderr and not (tmp_path / "none").exists()
-    assert "Traceback" not in result.output
+def test_other_options_and_arms_are_not_comparable(cli, toy, runs, pool, nowhere, changes, said):
+    for label, more in (("one", ()), ("other", changes)):
+        assert cli(*toy, *WORDS, *more, "--label", label).exit_code == 0
+    result = pool(*runs.glob("*-one-*"), *runs.glob("*-other-*"))
+    assert result.exit_code == 5 and said in result.stderr and not nowhere.exists()
 
 
-def test_other_hardware_is_not_comparable(cli, two_runs, tmp_path):
-    file = two_runs[1] / "run.json"
-    document = json.loads(file.read_text())
-    document["environment"]["hardware"]["cpu"]["model"] = "Another CPU"
-    file.write_text(json.dumps(document))
-    result = cli("pool", *two_runs, "-o", tmp_path / "none")
-    assert result.exit_code == 5 and "hardware: CPU: " in result.stderr and "Another CPU" in result.stderr
+def test_an_interrupted_pool_leaves_nothing(pool, nowhere, three_runs, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiment, "add_record", interrupt)
+    assert pool(*three_runs).exit_code == 130
+    assert list(nowhere.iterdir()) == []
+
+
+def test_a_pooled_run_is_never_measured_into(cli, pool, nowhere, three_runs):
+    pool(*three_runs)
+    result = cli("run", "--resume", only(nowhere))
+    assert result.exit_code == 2 and "is a pooled run; its repeats come from other runs" in result.stderr
+
+
+def test_a_history_has_the_parts_and_not_the_whole(cli, pool, nowhere, three_runs, tmp_path):
+    pool(*three_runs)
+    for path in (*three_runs, only(nowhere)):
+        assert cli("history", "add", tmp_path / "history", path).exit_code == 0
+    shown = json.loads(cli("history", "show", tmp_path / "history", "--format", "json", "--metric", "tps").stdout)
+    assert shown["problems"] == []
+    commits = [commit for entry in shown["series"] for commit in entry["series"]["commits"]]
+    assert {run_id for commit in commits for run_id in commit["run_ids"]} == {part.name for part in three_runs}
