@@ -17,7 +17,7 @@ from specbench.kernels.attention.base import AttentionMetadata
 # Programs of the decode cases that run at once on one multiprocessor of an H100/H200.
 _PROGRAMS_PER_SM = 2
 _MAX_SPLITS = 32
-_FEW_KEYS = 512  # the largest max_kv of _few_keys_launch
+_FEW_KEYS = 576  # of a request of 512 tokens: drafts and the rest of the last page come on top
 # In times of one block of keys: what a program spends on starting and on its partial result, and the merge's launch.
 _PROGRAM_COST_BLOCKS = 1
 _MERGE_COST_BLOCKS = 2
@@ -25,12 +25,14 @@ _MERGE_COST_BLOCKS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchShape:
-    """What is known on the host: the step's sizes and the device."""
+    """What is known on the host: the step's sizes and the device. `max_kv`: keys that a request may have in this step,
+    `most_kv`: in any step of the engine, from the pages of its block table."""
 
     num_requests: int
     num_rows: int
     max_q: int
     max_kv: int
+    most_kv: int
     uniform: bool
     num_kv_heads: int
     group: int
@@ -47,6 +49,7 @@ class LaunchShape:
             num_rows=num_rows,
             max_q=meta.max_q,
             max_kv=meta.max_kv,
+            most_kv=meta.block_table_BP.shape[1] * k_cache.shape[1],
             uniform=meta.is_uniform,
             num_kv_heads=num_kv_heads,
             group=num_heads // num_kv_heads,
@@ -79,8 +82,8 @@ def choose_launch(shape: LaunchShape) -> Launch:
     is_fp32 = shape.element_bytes == 4
     block_n = 32 if is_fp32 else 64
     num_stages = 4 if shape.head_dim * shape.element_bytes <= 128 else 3
-    if shape.uniform and rows <= 64 and shape.head_dim == 128 and not is_fp32 and shape.max_kv <= _FEW_KEYS:
-        return _few_keys_launch(shape)
+    if shape.uniform and rows <= 64 and shape.head_dim == 128 and not is_fp32 and shape.most_kv <= _FEW_KEYS:
+        return _few_keys_launch(shape)  # by most_kv: a step must not need a kernel that earlier steps did not
     fills_device = shape.num_tiles(64) * shape.num_kv_heads >= shape.num_sms
     if not shape.uniform and (is_fp32 or rows <= 64):
         # Rows of a request differ from step to step: few block sizes, for each is a compilation.
@@ -106,9 +109,9 @@ def choose_launch(shape: LaunchShape) -> Launch:
 
 
 def _few_keys_launch(shape: LaunchShape) -> Launch:
-    """Where latency counts, not bandwidth: measured on an H200 with 200 to 450 of at most 320 to 512 keys (benchmarks/
-    attention_h200.py --sweep) for 1 to 128 requests of one and five rows: Llama-3.1-8B, whole and split among two and
-    four ranks, and Llama-2-70B, split."""
+    """Where latency counts, not bandwidth. Measured on an H200 (benchmarks/attention_h200.py --sweep) for 1 to 128
+    requests of one and five rows: Llama-3.1-8B with 200 to 450 of at most 512 keys; its parts among two and four ranks,
+    and those of Llama-2-70B, with 200."""
     num_programs = shape.num_tiles(64) * shape.num_kv_heads
     if num_programs < shape.num_sms // 5:  # measured: 16 are as fast or faster split, 32 are not
         splits = max(1, -(-shape.max_kv // 64))  # one block each: a second stage is all that can be used

@@ -107,7 +107,9 @@ def test_flash_attention_refuses():
 
 
 def flash_shape(**changes: Any) -> LaunchShape:
-    defaults = dict(num_requests=1, num_rows=5, max_q=5, max_kv=4096, uniform=True, num_kv_heads=8, group=4)
+    defaults = dict(
+        num_requests=1, num_rows=5, max_q=5, max_kv=4096, most_kv=4096, uniform=True, num_kv_heads=8, group=4
+    )
     return LaunchShape(**(defaults | dict(head_dim=128, element_bytes=2, num_sms=132) | changes))
 
 

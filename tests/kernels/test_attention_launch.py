@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
+import torch
 
+from specbench.harness.engines.native.core.lookahead import Lookahead
+from specbench.harness.engines.native.core.state import RoundState
 from specbench.kernels.attention.launch import LaunchShape, choose_launch, choose_num_splits
 
 
 def launch_shape(**changes: object) -> LaunchShape:
     defaults = dict(num_requests=1, num_rows=5, max_q=5, max_kv=4096, uniform=True, num_kv_heads=8, group=4)
     device = dict(head_dim=128, element_bytes=2, num_sms=132)
-    return LaunchShape(**(defaults | device | changes))  # type: ignore[arg-type]
+    most_kv = {"most_kv": changes.get("max_kv", 4096)}
+    return LaunchShape(**(defaults | device | most_kv | changes))  # type: ignore[arg-type]
 
 
 def test_splits_fill_an_idle_device_and_leave_a_full_one() -> None:
@@ -25,7 +30,7 @@ def test_splits_fill_an_idle_device_and_leave_a_full_one() -> None:
     ("num_requests", "num_kv_heads", "is_split", "block_n"),
     [(1, 8, True, 64), (8, 2, True, 64), (8, 4, False, 64), (8, 8, False, 64), (64, 8, False, 32)],
 )
-@pytest.mark.parametrize("max_kv", [327, 512])  # 327: a race's cell of 128 prompt tokens and K=4 (decode_race.py)
+@pytest.mark.parametrize("max_kv", [200, 331, 523])
 def test_few_keys_are_split_only_where_almost_nothing_else_runs(
     max_kv: int, num_requests: int, num_kv_heads: int, is_split: bool, block_n: int
 ) -> None:
@@ -38,8 +43,34 @@ def test_few_keys_are_split_only_where_almost_nothing_else_runs(
 def test_a_full_device_with_few_keys_takes_as_many_stages_as_its_rows_leave_room_for(
     max_q: int, block_m: int, num_stages: int
 ) -> None:
-    launch = choose_launch(launch_shape(num_requests=64, num_rows=64 * max_q, max_q=max_q, max_kv=322))
+    launch = choose_launch(launch_shape(num_requests=64, num_rows=64 * max_q, max_q=max_q, max_kv=323))
     assert (launch.block_m, launch.num_stages, launch.num_splits) == (block_m, num_stages, 1)
+
+
+@pytest.mark.parametrize("k", [0, 4])
+@pytest.mark.parametrize("max_model_len", [128 + 128 + 64, 512])  # 320: a race's cell (benchmarks/decode_ours.py)
+def test_engines_for_up_to_512_tokens_have_few_keys(max_model_len: int, k: int) -> None:
+    state = RoundState(
+        max_num_seqs=8,
+        max_model_len=max_model_len,
+        num_drafts=k,
+        page_size=16,
+        device=torch.device("cpu"),
+        lookahead=Lookahead.of(k, None),
+    )
+    loads = dict(num_requests=8, num_rows=8 * (1 + k), max_q=1 + k, max_kv=state.max_kv)
+    most_kv = state.block_table_SP.shape[1] * 16
+    assert choose_launch(launch_shape(**loads, most_kv=most_kv)).num_splits == 1
+    assert choose_launch(launch_shape(**loads, most_kv=2048)).num_splits > 1, "the rule for other engines"
+
+
+def test_contexts_that_grow_never_change_the_kernel_of_a_step() -> None:
+    """Each block size is a compilation; the number of splits is not."""
+    for most_kv in (320, 2048):
+        for num_requests, max_q in itertools.product((1, 8, 64), (1, 5)):
+            loads = dict(num_requests=num_requests, num_rows=num_requests * max_q, max_q=max_q, most_kv=most_kv)
+            found = {replace(choose_launch(launch_shape(max_kv=n, **loads)), num_splits=1) for n in (40, 300, most_kv)}
+            assert len(found) == 1
 
 
 def test_splits_even_out_a_nearly_empty_second_wave() -> None:
