@@ -115,6 +115,11 @@ def report_command(name: str, recipe: str) -> str:
     return re.sub(r" (--output-dir|--label|--progress) \S+| -q\b", "", renamed)
 
 
+def is_pooled(name: str) -> bool:
+    """Whether the report's repeats are runs of their own."""
+    return "\n* pooled: " in _text(name)
+
+
 def report_model(name: str) -> str:
     found = re.search(r"^\* model: `?name=([^,`]+)", _text(name), re.MULTILINE)
     assert found is not None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kept import HERE, kept_file, report_command, report_model, report_table
+from kept import HERE, is_pooled, kept_file, report_command, report_model, report_table
 
 from specbench.reports.document import Command, Section, Table
 from specbench.reports.run.recipe_table import recipe_table
@@ -83,6 +83,8 @@ def _command(request: PullRequest) -> Command:
     recipe = (RECIPES / f"{request.recipe}.toml").read_text(encoding="utf-8")
     today, then = re.findall(r'^model = "(.+)"', recipe, re.MULTILINE)[0], report_model(request.report)
     name = "Reproduce" if today == then else f"The recipe now uses {today}; the report is for {then}"
+    if is_pooled(request.report):
+        name += " a repeat; specbench pool makes one run of several"
     return Command(name=name, text=report_command(request.report, request.recipe))
 
 
@@ -93,7 +95,7 @@ def _answer(table: Table, arm: str, *columns: str) -> str:
 
 def _in_engine(recipe: str, pages: Mapping[str, SiteRun]) -> tuple[Table, ...]:
     """The same comparison in the engine of the pull request, from the run that is stored."""
-    run = pages.get(f"{recipe.removesuffix('-one-gpu')}-in-{recipe.partition('-')[0]}")
+    run = pages.get(f"{recipe}-in-{recipe.partition('-')[0]}")
     if run is None or any(arm.status != "ok" for arm in run.arms):
         return ()
     whole = recipe_table(run.with_requests())

@@ -1,7 +1,8 @@
 """The chain drafter of EAGLE heads: one pass over the verified rows, then one row per request for each further draft.
 
 Legend: T rows of the step, B requests. Dataflow as in vLLM's llm_base_proposer with a padded batch (PR 24539): rejected
-rows are computed, too, and overwritten later, so that a decode round's shapes do not depend on how much was accepted.
+rows leave keys and values, too, which are overwritten later, so that a decode round's shapes do not depend on how much
+was accepted. What follows attention is computed for the last accepted rows only, from which drafts come.
 """
 
 from __future__ import annotations

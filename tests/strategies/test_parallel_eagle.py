@@ -53,7 +53,12 @@ def test_every_round_has_one_drafter_pass(monkeypatch, k):
     engine = _engine(CPU, k, acceptance=SyntheticAcceptance((0.7,) * k, "varied"), max_num_batched_tokens=30)
     head, passes = engine.drafter.model, Counter()
     run = head.pieces
-    monkeypatch.setattr(head, "pieces", lambda *inputs: passes.update([len(inputs[0])]) or run(*inputs))
+
+    def counted(ids_T, *inputs, **named):
+        passes.update([len(ids_T)])
+        return run(ids_T, *inputs, **named)
+
+    monkeypatch.setattr(head, "pieces", counted)
     generate(engine, _requests())
     by_step = {row.step: row for row in engine.log.rows}
     assert passes.total() == len(by_step), "prompts and decodes alike"

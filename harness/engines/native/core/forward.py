@@ -52,7 +52,7 @@ def warm_up(run: Callable[[], object]) -> None:
 class PiecewiseModel(Protocol):
     """A target, a draft model or a head: see models/llama.py."""
 
-    def pieces(self, ids_T: Tensor, *inputs: Any) -> Pieces: ...
+    def pieces(self, ids_T: Tensor, *inputs: Any, **named: Any) -> Pieces: ...
 
 
 class Forward(Protocol):
@@ -91,9 +91,9 @@ class EagerForward:
         wanted_R: Tensor | None = None,
     ) -> Tensor:
         layers = _by_layer(caches)
-        more = [each for each in (features_TF, wanted_R) if each is not None]
+        named = {"features_TF": features_TF, "wanted_R": wanted_R}
         return run_pieces(
-            model.pieces(batch.ids_T, *inputs, *more),
+            model.pieces(batch.ids_T, *inputs, **{name: each for name, each in named.items() if each is not None}),
             lambda layer, qkv_TX: attention(layer, qkv_TX, batch, layers[layer]),
         )
 

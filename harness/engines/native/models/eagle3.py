@@ -74,8 +74,8 @@ class Eagle3Head(EagleHead):
     def pieces(self, ids_T: Tensor, hidden_TH: Tensor, wanted_R: Tensor | None = None) -> Pieces:
         """Row p takes the hidden state of position p and the embedding of token p+1 (`ids_T`).
 
-        Returns the layer's output [T, H] before the final norm, of `wanted_R` if given. `hidden_TH` is overwritten (it
-        holds the residual).
+        Returns the layer's output [T, H] before the final norm, of `wanted_R` if given. `hidden_TH` may be overwritten
+        (it holds the residual).
         """
         w, eps, h = self.weights, self.config.rms_norm_eps, self.config.hidden_size
         x_T2H = torch.empty(hidden_TH.shape[0], 2 * h, dtype=hidden_TH.dtype, device=hidden_TH.device)
