@@ -71,8 +71,9 @@ def test_sides_take_turns_and_answers_of_one_token_are_left_out(monkeypatch):
     assert min(turn.cpu_s for turn in found) >= 0
 
 
-def test_the_stored_race_says_what_its_turns_and_the_readme_say():
-    stored = json.loads((BENCHMARKS / "results" / "cpu-race.json").read_text())
+@pytest.mark.parametrize("name", ["cpu-race.json", "cpu-race-fast-memory.json"])
+def test_the_stored_race_says_what_its_turns_and_the_readme_say(name):
+    stored = json.loads((BENCHMARKS / "results" / name).read_text())
     turns = [Turn(**turn) for turn in stored["turns"]]
     assert lines(turns) == stored["said"] and len({turn.side for turn in turns}) == 7
     readme = (BENCHMARKS / "README.md").read_text()

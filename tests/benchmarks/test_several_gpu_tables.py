@@ -137,3 +137,21 @@ def test_parts_of_a_round():
         kernels, span = rounds[cell]["kernels"], rounds[cell]["span_us"]
         found = [sum(us for name, _, us in kernels if any(one in name for one in names)) for names in parts.values()]
         assert list(figures) == [f"{us:,.0f}" for us in (*found, span - sum(found), span)]
+
+
+def test_attention_over_few_keys():
+    """Each figure is one of the sweeps' of this case; the fastest is below no other."""
+    kept = _kept("attention-launches-h200.json")["launches"]
+    rows = [row for row in _rows("Attention over few keys", "| 1, ", "| 5, ")]
+    assert len(rows) == 14
+    for what, keys, at_most, before, table, fa3, fastest in rows:
+        num_rows, requests = what.split(", ")
+        own = [each for each in kept if each["case"] == f"8b:{requests}:{keys}:{num_rows}"]
+        of_table = [each for each in own if each["max_kv"] == int(at_most)]
+        timed = [us for each in own for us, _ in (each["chosen"], *each["fastest"])]
+        assert float(fastest) == pytest.approx(min(timed), abs=0.051) and float(table) >= float(fastest)
+        shown = [float(table), float(fa3), *([] if before == "-" else [float(before)])]
+        found = [us for each in of_table for us, _ in (each["chosen"], *each["fastest"])]
+        sources = [found, [each["flash_attention_3_us"] for each in of_table], [each["chosen"][0] for each in own]]
+        for figure, source in zip(shown, sources, strict=False):
+            assert min(abs(figure - us) for us in source) < 0.051
