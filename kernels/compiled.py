@@ -37,6 +37,7 @@ _ARGUMENTS = {
     "specbench_rope_store_kv": [*[_P] * 8, *[_I] * 5, _F],
     "specbench_attention": [*[_P] * 8, *[_I] * 11, _F],
     "specbench_product": [*[_P] * 4, *[_I] * 4, _P, _I],
+    "specbench_after_attention": [*[_P] * 8, *[_I] * 6, _F, _P, _I],
     "specbench_product_panel": [],
 }
 WIDEST_HEAD = 256  # as in the file

@@ -78,6 +78,12 @@ void specbench_rms_norm(const bf16 *x, bf16 *residual, const bf16 *weight, bf16 
     }
 }
 
+/* out = x + residual; only the rows of residual may lie apart */
+void specbench_add(const bf16 *x, const bf16 *residual, bf16 *out, int64_t rows, int64_t n, int64_t stride_residual) {
+    for (int64_t t = 0; t < rows; t++, x += n, out += n, residual += stride_residual)
+        for (int64_t i = 0; i < n; i++) out[i] = narrow(wide(x[i]) + wide(residual[i]));
+}
+
 void specbench_silu_and_mul(const bf16 *gate_up, bf16 *out, int64_t rows, int64_t n, int64_t stride) {
     for (int64_t t = 0; t < rows; t++, gate_up += stride, out += n)
         for (int64_t i = 0; i < n; i++) {

@@ -1,6 +1,7 @@
 """Products of rows with a bfloat16 matrix on a CPU with AVX512-BF16, compiled (products.c).
 
-Legend: T rows, I inputs, O outputs. A row gives the same bits alone and among others, and on any number of threads.
+Legend: T rows, I inputs, O outputs, H hidden. A row gives the same bits alone and among others, and on any number of
+threads.
 """
 
 from __future__ import annotations
@@ -53,6 +54,52 @@ def product(x_TI: Tensor, packed: Tensor, num_outputs: int, bias_O: Tensor | Non
     if failed:
         raise MemoryError(f"no memory for the sums of {x_TI.shape[0]} rows")
     return out_TO
+
+
+def after_attention(
+    attn_TI: Tensor,
+    residual_TH: Tensor,
+    o: Tensor,
+    post_norm_H: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    next_norm_H: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """What follows attention in a dense layer, in one call instead of six: `residual += o(attn)` in place, and y is
+    `down(silu(gate) * up)` of its norm. Then `residual += y` in place; returns its norm by `next_norm_H` [T, H].
+    Without a next norm, returns `residual + y`. The products are as `pack` gave them, without biases. Raises
+    MemoryError."""
+    num_rows, hidden = residual_TH.shape
+    intermediate = 2 * down.shape[1]
+    assert attn_TI.stride(1) == residual_TH.stride(1) == 1 and attn_TI.shape == (num_rows, 2 * o.shape[1])
+    assert attn_TI.dtype == residual_TH.dtype == post_norm_H.dtype == torch.bfloat16 and post_norm_H.is_contiguous()
+    assert 2 * gate_up.shape[1] == hidden and (next_norm_H is None or next_norm_H.is_contiguous())
+    out_TH = residual_TH.new_empty(num_rows, hidden)
+    functions = compiled.library()
+    assert functions is not None
+    failed = functions.specbench_after_attention(
+        attn_TI.data_ptr(),
+        residual_TH.data_ptr(),
+        o.data_ptr(),
+        post_norm_H.data_ptr(),
+        gate_up.data_ptr(),
+        down.data_ptr(),
+        None if next_norm_H is None else next_norm_H.data_ptr(),
+        out_TH.data_ptr(),
+        num_rows,
+        attn_TI.shape[1],
+        hidden,
+        intermediate,
+        attn_TI.stride(0),
+        residual_TH.stride(0),
+        eps,
+        _fork(),
+        torch.get_num_threads() if gate_up.numel() > _ONE_THREAD else 1,
+    )
+    if failed:
+        raise MemoryError(f"no memory for the sums of {num_rows} rows")
+    return out_TH
 
 
 @functools.cache

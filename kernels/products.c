@@ -11,6 +11,12 @@
 typedef uint16_t bf16;
 typedef void (*Fork)(void (*)(void *), void *, unsigned threads, unsigned flags); /* GOMP_parallel of torch's OpenMP */
 
+/* few_rows.c */
+void specbench_rms_norm(const bf16 *x, bf16 *residual, const bf16 *weight, bf16 *out, int64_t rows, int64_t hidden,
+                        int64_t stride_x, int64_t stride_residual, int64_t stride_out, float eps);
+void specbench_silu_and_mul(const bf16 *gate_up, bf16 *out, int64_t rows, int64_t n, int64_t stride);
+void specbench_add(const bf16 *x, const bf16 *residual, bf16 *out, int64_t rows, int64_t n, int64_t stride_residual);
+
 enum { LANES = 16, WIDE = 4, PANEL = LANES * WIDE, ROWS = 6, DEEP = 2048 }; /* registers of a tile; inputs of a pass */
 
 #if defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512VL__)
@@ -110,10 +116,38 @@ int specbench_product(const bf16 *x, const bf16 *w, const bf16 *bias, bf16 *out,
     return job.failed ? -1 : 0;
 }
 
+/* What follows attention in a decoder layer, in one call: residual += o(attn); y = down(silu(gate) * up) of its norm by
+   post_norm. Then residual += y and out = its norm by next_norm; without a next_norm, out = residual + y. Each step is
+   the function that does it alone. attn [rows, inputs], out [rows, hidden]. Returns 0, or -1 without memory. */
+int specbench_after_attention(const bf16 *attn, bf16 *residual, const bf16 *o, const bf16 *post_norm, const bf16 *gate_up,
+                              const bf16 *down, const bf16 *next_norm, bf16 *out, int64_t rows, int64_t inputs,
+                              int64_t hidden, int64_t intermediate, int64_t stride_attn, int64_t stride_residual, float eps,
+                              Fork fork, int64_t threads) {
+    bf16 *x = malloc(rows * (2 * hidden + 3 * intermediate) * sizeof(bf16));
+    if (!x) return -1;
+    bf16 *normed = x + rows * hidden, *both = normed + rows * hidden, *acted = both + rows * 2 * intermediate;
+    int failed = specbench_product(attn, o, NULL, x, rows, inputs, hidden, stride_attn, fork, threads);
+    specbench_rms_norm(x, residual, post_norm, normed, rows, hidden, hidden, stride_residual, hidden, eps);
+    failed |= specbench_product(normed, gate_up, NULL, both, rows, hidden, 2 * intermediate, hidden, fork, threads);
+    specbench_silu_and_mul(both, acted, rows, intermediate, 2 * intermediate);
+    failed |= specbench_product(acted, down, NULL, x, rows, intermediate, hidden, intermediate, fork, threads);
+    if (next_norm) specbench_rms_norm(x, residual, next_norm, out, rows, hidden, hidden, stride_residual, hidden, eps);
+    else specbench_add(x, residual, out, rows, hidden, stride_residual);
+    free(x);
+    return failed;
+}
+
 int specbench_product_panel(void) { return PANEL; }
 #else
 int specbench_product(const bf16 *x, const bf16 *w, const bf16 *bias, bf16 *out, int64_t rows, int64_t inputs,
                       int64_t outputs, int64_t stride_x, Fork fork, int64_t threads) {
+    return -1;
+}
+
+int specbench_after_attention(const bf16 *attn, bf16 *residual, const bf16 *o, const bf16 *post_norm, const bf16 *gate_up,
+                              const bf16 *down, const bf16 *next_norm, bf16 *out, int64_t rows, int64_t inputs,
+                              int64_t hidden, int64_t intermediate, int64_t stride_attn, int64_t stride_residual, float eps,
+                              Fork fork, int64_t threads) {
     return -1;
 }
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from specbench.kernels import compiled, product
-from specbench.kernels.product import pack
+from specbench.kernels.product import after_attention, pack
+from specbench.kernels.rms_norm import add_rms_norm, rms_norm
+from specbench.kernels.silu_and_mul import silu_and_mul
 
 BF16 = torch.bfloat16
 needs_product = pytest.mark.skipif(
@@ -70,6 +72,31 @@ def test_nothing_behind_the_last_output_is_written(monkeypatch):
     room = torch.full((4, 70), 7, dtype=BF16)
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *shape: room[:3])
     assert _of(x, weight).data_ptr() == room.data_ptr() and (room[3] == 7).all()
+
+
+@needs_product
+@pytest.mark.parametrize("rows", [1, 5, 23])
+@pytest.mark.parametrize(("inputs", "hidden", "intermediate"), [(64, 48, 96), (192, 64, 2304), (576, 576, 1536)])
+def test_what_follows_attention_is_bit_by_bit_what_its_steps_are(rows, inputs, hidden, intermediate):
+    attn, o = given(rows, inputs, hidden)
+    _, gate_up = given(1, hidden, 2 * intermediate)
+    _, down = given(1, intermediate, hidden)
+    post_norm, next_norm, residuals = (torch.randn(n, hidden).to(BF16) for n in (1, 1, 2 * rows))
+    stepwise = residuals[::2].clone()
+    x = add_rms_norm(_of(attn, o), stepwise, post_norm[0], 1e-5)
+    y = _of(silu_and_mul(_of(x, gate_up)), down)
+    weights = [packed(each) for each in (o, gate_up, down)]
+
+    def in_one(next_norm_H):
+        own = residuals.clone()[::2]  # rows that lie apart
+        out = after_attention(attn, own, weights[0], post_norm[0], *weights[1:], next_norm_H, 1e-5)
+        return out, own
+
+    out, own = in_one(None)
+    assert torch.equal(out, stepwise + y) and torch.equal(own, stepwise), "the residual has only o's sum"
+    out, own = in_one(next_norm[0])
+    stepwise += y
+    assert torch.equal(own, stepwise) and torch.equal(out, rms_norm(stepwise, next_norm[0], 1e-5))
 
 
 @pytest.mark.parametrize("weight", [torch.zeros(4, 8), torch.zeros(4, 7, dtype=BF16)], ids=["fp32", "odd"])

@@ -63,6 +63,11 @@ class Linear:
             return skinny_linear(x_TI, self._weight, self.bias, blocks)
         return _cublas(x_TI, self._weight, self.bias)
 
+    @property
+    def compiled(self) -> Tensor | None:
+        """The weight of a product without bias that is one compiled call (kernels/product.py)."""
+        return self._compiled if self.bias is None else None
+
     def gated(self, x_TI: Tensor) -> Tensor:
         """`silu(gate) * up` [T, O / 2] for outputs that are gate rows, then up rows; only for a plain Linear."""
         if self.bias is None and self._weight is not None:

@@ -17,9 +17,8 @@ from specbench.harness.engines.native.models.expert_reads import ExpertReads
 from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import ALONE, Group
-from specbench.harness.engines.native.models.mlp import Experts, Mlp
+from specbench.harness.engines.native.models.mlp import Experts, Mlp, rest_of_layer
 from specbench.harness.engines.native.models.rope import rope_table
-from specbench.harness.engines.native.models.split_linear import product_add_rms_norm
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.rms_norm import rms_norm
 
@@ -122,9 +121,8 @@ class LlamaModel:
         for index, layer in enumerate(self.layers):
             note(index)
             attn = yield index, layer.qkv(x)
-            x = product_add_rms_norm(layer.o, attn, residual, layer.post_norm, eps)
             next_norm = self.layers[index + 1].input_norm if index + 1 < len(self.layers) else self.norm_H
-            x = layer.mlp.add_rms_norm(x, residual, next_norm, eps)
+            x = rest_of_layer(layer.o, attn, residual, layer.post_norm, layer.mlp, next_norm, eps)
         note(len(self.layers))
         return x
 
