@@ -223,10 +223,9 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
     def columns(self, arm: str, repeat: int) -> dict[str, Mapping[str, Sequence[Value]]]:
         """The rows of a block by table and column, for `append` to another directory; None for unknown values."""
-        tables = self._store.tables_of(arm, repeat)
         return {
             name: {c: table[c].to_pylist() for c in table.column_names if c not in ("arm", "repeat")}
-            for name, table in tables.items()
+            for name, table in self._store.tables_of(arm, repeat).items()
         }
 
     def finish(self, results: Results | None, status: str | None = None) -> None:
