@@ -75,6 +75,8 @@ def after_attention(
     assert attn_TI.stride(1) == residual_TH.stride(1) == 1 and attn_TI.shape == (num_rows, 2 * o.shape[1])
     assert attn_TI.dtype == residual_TH.dtype == post_norm_H.dtype == torch.bfloat16 and post_norm_H.is_contiguous()
     assert 2 * gate_up.shape[1] == hidden and (next_norm_H is None or next_norm_H.is_contiguous())
+    num_outputs = [weight.shape[0] * weight.shape[2] for weight in (o, gate_up, down)]  # padded
+    assert all(has >= needs for has, needs in zip(num_outputs, (hidden, 2 * intermediate, hidden), strict=True))
     out_TH = residual_TH.new_empty(num_rows, hidden)
     functions = compiled.library()
     assert functions is not None

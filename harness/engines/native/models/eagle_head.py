@@ -11,7 +11,7 @@ from specbench.harness.engines.native.models.config import ModelConfig
 from specbench.harness.engines.native.models.forward import Attention
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import Group
-from specbench.harness.engines.native.models.mlp import gated, in_one_call
+from specbench.harness.engines.native.models.mlp import after_attention_compiled, gated
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.harness.engines.native.models.split_linear import product_add_rms_norm
 from specbench.kernels.attention.base import AttentionBackend
@@ -69,7 +69,7 @@ class EagleHead:
         if wanted_R is not None:
             attn_TX, residual_TH = attn_TX.index_select(0, wanted_R), residual_TH.index_select(0, wanted_R)
         eps = self.config.rms_norm_eps
-        y_TH = in_one_call(w.o, attn_TX, residual_TH, w.post_norm_H, w.gate_up, w.down, None, eps)
+        y_TH = after_attention_compiled(w.o, attn_TX, residual_TH, w.post_norm_H, w.gate_up, w.down, None, eps)
         if y_TH is not None:
             return y_TH
         x_TH = product_add_rms_norm(w.o, attn_TX, residual_TH, w.post_norm_H, eps)

@@ -64,8 +64,8 @@ class Linear:
         return _cublas(x_TI, self._weight, self.bias)
 
     @property
-    def compiled(self) -> Tensor | None:
-        """The weight of a product without bias that is one compiled call (kernels/product.py)."""
+    def compiled_weight(self) -> Tensor | None:
+        """As kernels/product.py takes it; None if the product is not compiled, or has a bias."""
         return self._compiled if self.bias is None else None
 
     def gated(self, x_TI: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.linear import Linear
 from specbench.harness.engines.native.models.split_linear import product_add_rms_norm
-from specbench.kernels.compiled import takes
+from specbench.kernels import compiled
 from specbench.kernels.experts import ExpertWeights, experts
 from specbench.kernels.fp8 import widen_blocks
 from specbench.kernels.product import after_attention
@@ -76,14 +76,14 @@ def rest_of_layer(
 ) -> Tensor:
     """What follows attention: `residual` takes o's and the MLP's sums in place; returns its norm by `next_norm_H`."""
     if isinstance(mlp, DenseMlp):
-        x_TH = in_one_call(o, attn_TX, residual_TH, post_norm_H, mlp.gate_up, mlp.down, next_norm_H, eps)
+        x_TH = after_attention_compiled(o, attn_TX, residual_TH, post_norm_H, mlp.gate_up, mlp.down, next_norm_H, eps)
         if x_TH is not None:
             return x_TH
     x_TH = product_add_rms_norm(o, attn_TX, residual_TH, post_norm_H, eps)
     return mlp.add_rms_norm(x_TH, residual_TH, next_norm_H, eps)
 
 
-def in_one_call(
+def after_attention_compiled(
     o: Product,
     attn_TX: Tensor,
     residual_TH: Tensor,
@@ -94,9 +94,11 @@ def in_one_call(
     eps: float,
 ) -> Tensor | None:
     """`after_attention` of kernels/product.py where it takes these products and rows, else None."""
-    if not (type(o) is type(gate_up) is type(down) is Linear and takes(attn_TX)):  # not of a group, whose sums follow
+    if not (
+        type(o) is type(gate_up) is type(down) is Linear and compiled.takes(attn_TX)
+    ):  # not of a group, whose sums follow
         return None
-    packed_o, packed_gate_up, packed_down = o.compiled, gate_up.compiled, down.compiled
+    packed_o, packed_gate_up, packed_down = o.compiled_weight, gate_up.compiled_weight, down.compiled_weight
     if packed_o is None or packed_gate_up is None or packed_down is None:
         return None
     return after_attention(attn_TX, residual_TH, packed_o, post_norm_H, packed_gate_up, packed_down, next_norm_H, eps)

@@ -1,5 +1,5 @@
-"""The tables of two and four GPUs in benchmarks/README.md are those of the stored repeats, and `auto` is the fastest of
-them."""
+"""The tables of GPU kernels and races in benchmarks/README.md are those of the stored repeats. Of the
+all-reduces, `auto` is the fastest."""
 
 from __future__ import annotations
 
