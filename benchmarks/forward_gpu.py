@@ -2,9 +2,10 @@
 
     PYTHONPATH=.ns python3 benchmarks/forward_gpu.py llama-3.1-8b --rows 1,5,40 --output forward.json
 
-Random bf16 weights, one request with 200 keys. Four variants: matrix products by cuBLAS or as models/linear.py chooses,
-each launched in order or early (programmatic dependent launch). Medians of interleaved repeats of 20 replays, in
-microseconds, with the spread of the repeats, next to the time that reading the weights takes at `--read-gbs`.
+Random bf16 weights, one request with 200 keys. Matrix products by cuBLAS, by Triton or as models/linear.py chooses
+(CUDA C++ where it fits, then Triton); kernels launched in order or early (programmatic dependent launch). Medians of
+interleaved repeats of 20 replays, in microseconds, with the spread of the repeats, next to the time that reading the
+weights takes at `--read-gbs`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from specbench.kernels.attention.triton_attention import TritonAttention
 
 _NUM_KEYS, _MAX_KEYS, _PAGE = 200, 320, 16
 _REPLAYS = 20
-VARIANTS = {  # skinny products, early launch
-    "cuBLAS": (False, False),
-    "cuBLAS, early launch": (False, True),
-    "skinny": (True, False),
-    "skinny, early launch": (True, True),
+VARIANTS = {  # kernels of few rows, early launch
+    "cuBLAS": ((), False),
+    "cuBLAS, early launch": ((), True),
+    "Triton, early launch": (("skinny_blocks",), True),
+    "chosen": (("bulk_tiles", "skinny_blocks"), True),
 }
 
 
@@ -89,17 +90,21 @@ def microseconds(graph: torch.cuda.CUDAGraph) -> float:
 
 
 @contextmanager
-def variant(skinny: bool, early: bool) -> Iterator[None]:
-    before = linear.skinny_blocks, linear._takes_lt, triton_support._launches_early
-    if not skinny:
-        linear.skinny_blocks = lambda x, weight, is_gated=False: None
+def variant(kernels: tuple[str, ...], early: bool) -> Iterator[None]:
+    names = "bulk_tiles", "skinny_blocks", "_takes_lt"
+    before, launches_early = [getattr(linear, name) for name in names], triton_support._launches_early
+    for name in {"bulk_tiles", "skinny_blocks"} - {*kernels}:
+        setattr(linear, name, lambda x, weight, is_gated=False: None)
+    if not kernels:
         linear._takes_lt = lambda x: False
     if not early:
         triton_support._launches_early = lambda device: False
     try:
         yield
     finally:
-        linear.skinny_blocks, linear._takes_lt, triton_support._launches_early = before
+        for name, function in zip(names, before, strict=True):
+            setattr(linear, name, function)
+        triton_support._launches_early = launches_early
 
 
 def weight_bytes(target: LlamaModel) -> int:
@@ -113,8 +118,8 @@ def weight_bytes(target: LlamaModel) -> int:
 def measure(target: LlamaModel, num_rows: int, repeats: int) -> dict[str, list[float]]:
     """Microseconds of each repeat by variant. SystemExit where their logits do not agree."""
     run, graphs, tokens = Pass(target, num_rows), {}, {}
-    for name, (skinny, early) in VARIANTS.items():
-        with variant(skinny, early):
+    for name, (kernels, early) in VARIANTS.items():
+        with variant(kernels, early):
             tokens[name] = run.target.logits(target.forward(run.batch, run.attention, run.caches)).float()
             graphs[name] = captured(run)
     scale = float(tokens["cuBLAS"].abs().max())

@@ -2,10 +2,11 @@
 
     PYTHONPATH=.ns python3 benchmarks/products_gpu.py llama-3.1-8b llama-3.1-8b@4 smollm2-135m --rows 1,5,40
 
-@4: a rank's part of four. "chosen" is what models/linear.py does; cuBLAS is torch's default, with SiLU as a kernel of
-its own. A CUDA graph holds a chain of launches over copies of the weights that do not fit into the L2 cache together,
-so each reads its weights from memory; kernels start early, as in the engine. Neighbours of a chain overlap more than
-the products of a pass do: a launch of few blocks looks better here than forward_gpu.py finds it.
+@4: a rank's part of four. "chosen" is what models/linear.py does; "Triton" the same without CUDA C++; cuBLAS is torch's
+default, with SiLU as a kernel of its own. A CUDA graph holds a chain of launches over copies of the weights that do not
+fit into the L2 cache together, so each reads its weights from memory; kernels start early, as in the engine. Neighbours
+of a chain overlap more than the products of a pass do: a launch of few blocks looks better here than forward_gpu.py
+finds it.
 
 A figure is the median over interleaved repeats, in microseconds of one product, next to the time that reading its
 weights takes at `--read-gbs`. A launch is compared with cuBLAS first; a wrong one ends the run. Launches are written as
@@ -26,7 +27,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from forward_gpu import captured
+from forward_gpu import captured, variant
 from torch import Tensor
 
 from specbench.harness.engines.native.models.linear import Linear
@@ -36,7 +37,7 @@ from specbench.kernels.skinny_gemm import Blocks, choose_blocks, skinny_gated, s
 
 COLD_BYTES = 400 << 20  # of all copies, several times an L2 cache
 NUM_REPEATS, WARPS = 5, 4
-CUBLAS, CHOSEN = "cuBLAS", "chosen"
+CUBLAS, TRITON, CHOSEN = "cuBLAS", "Triton", "chosen"
 SHARED_BYTES = 227 << 10
 
 
@@ -57,7 +58,8 @@ class Product:
         if launch == CUBLAS:
             y = F.linear(x, weight)
             return silu_and_mul(y) if self.is_gated else y
-        return Linear(weight).gated(x) if self.is_gated else Linear(weight)(x)
+        with variant(("skinny_blocks",) if launch == TRITON else ("bulk_tiles", "skinny_blocks"), early=True):
+            return Linear(weight).gated(x) if self.is_gated else Linear(weight)(x)
 
 
 def products(words: str) -> list[Product]:
@@ -87,7 +89,7 @@ def launches(product: Product, num_rows: int) -> Iterator[Blocks]:
 
 
 def tried(product: Product, num_rows: int, is_sweep: bool) -> dict[str, Blocks | str]:
-    found: dict[str, Blocks | str] = {CUBLAS: CUBLAS, CHOSEN: CHOSEN}
+    found: dict[str, Blocks | str] = {CUBLAS: CUBLAS, TRITON: TRITON, CHOSEN: CHOSEN}
     for blocks in launches(product, num_rows) if is_sweep else ():
         found[f"{blocks.outputs}x{blocks.inputs}x{blocks.num_stages}x{blocks.num_warps}"] = blocks
     return found
@@ -163,16 +165,16 @@ def main() -> None:
             if worker.wait():
                 raise SystemExit("a launch does not compile")
         found = []
-        print("| shape | product | rows | limit, us | cuBLAS, us | chosen, us | fastest | us |")
-        print("| --- | --- | ---: | ---: | ---: | ---: | --- | ---: |")
+        print("| shape | product | rows | limit, us | cuBLAS, us | Triton, us | chosen, us | fastest | us |")
+        print("| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: |")
         for shape, product, num_rows in cases:
             times = measure(product, num_rows, args.sweep)
             us = {name: statistics.median(repeats) for name, repeats in times.items()}
             fastest = min(us, key=us.__getitem__)
             limit = product.num_bytes / args.read_gbs / 1e3
             print(
-                f"| {shape} | {product.name} | {num_rows} | {limit:.1f} | {us[CUBLAS]:.1f} | {us[CHOSEN]:.1f} | "
-                f"{fastest} | {us[fastest]:.1f} |",
+                f"| {shape} | {product.name} | {num_rows} | {limit:.1f} | {us[CUBLAS]:.1f} | {us[TRITON]:.1f} | "
+                f"{us[CHOSEN]:.1f} | {fastest} | {us[fastest]:.1f} |",
                 flush=True,
             )
             found.append(dict(shape=shape, product=product.name, rows=num_rows, limit_us=limit, us=times))

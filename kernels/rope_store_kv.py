@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.kernels import compiled
-from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_for_inputs
+from specbench.kernels.triton_support import dispatch, early_launch, tl, triton, wait_then_release
 
 
 def rope_store_kv_ref(
@@ -159,7 +159,7 @@ def _rope_store_kv_kernel(
     BLOCK_HEADS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    wait_for_inputs(EARLY)
+    wait_then_release(EARLY)
     row = tl.program_id(0).to(tl.int64)
     head = (tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS))[:, None]
     column = tl.arange(0, BLOCK_HALF)[None, :]

@@ -52,7 +52,16 @@ except ImportError:
     # Only `tl.constexpr` is looked up at import (annotations, global constants); the rest only in a launch.
     tl = SimpleNamespace(constexpr=lambda value: value)
 
-__all__ = ["HAS_TRITON", "dispatch", "early_launch", "tl", "triton", "use_triton", "wait_for_inputs"]
+__all__ = [
+    "HAS_TRITON",
+    "dispatch",
+    "early_launch",
+    "tl",
+    "triton",
+    "use_triton",
+    "wait_for_inputs",
+    "wait_then_release",
+]
 
 _EARLY_LAUNCH_CAPABILITY = (9, 0)  # of the first NVIDIA GPUs with programmatic dependent launch
 
@@ -99,6 +108,15 @@ def wait_for_inputs(EARLY: tl.constexpr):
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+
+
+@triton.jit
+def wait_then_release(EARLY: tl.constexpr):
+    """The same in the other order, for a kernel between one that fills multiprocessors and one that needs them all:
+    started any sooner, the next one's blocks would crowd together on what few multiprocessors are free."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 def early_launch(operand: Tensor) -> dict[str, bool]:

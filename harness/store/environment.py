@@ -105,7 +105,7 @@ def collect_environment() -> Environment:
     """Hardware, software, allowed environment variables, threads and load. Imports torch."""
     import torch
 
-    from specbench.kernels import compiled
+    from specbench.kernels import compiled, cuda_source
 
     # Every GPU the driver shows, regardless of CUDA_VISIBLE_DEVICES; none without a driver.
     gpus = _output(["nvidia-smi", f"--query-gpu={','.join(_GPU_QUERY)}", "--format=csv,noheader,nounits"])
@@ -114,7 +114,11 @@ def collect_environment() -> Environment:
         software=Software(
             python=platform.python_version(),
             os=f"{platform.system()} {platform.release()}",
-            packages={**{name: installed_version(name) for name in _PACKAGES}, "C compiler": compiled.compiler()},
+            packages={
+                **{name: installed_version(name) for name in _PACKAGES},
+                "C compiler": compiled.compiler(),
+                "CUDA compiler": cuda_source.compiler(),
+            },
             torch_cuda=torch.version.cuda,
             torch_cuda_devices=torch.cuda.device_count(),
         ),

@@ -5,7 +5,8 @@ which a row has the same sums whether alone or among others. Otherwise, for the 
 about twice as fast as torch's `F.linear`, which reads an [O, I] weight in file order. This requires that oneDNN may lay
 out the weight once (`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses), and that
 the weight is not tiny, where its call costs more than the product. Every strategy, `no-spec` included, uses the same
-products. On a GPU the few rows of a decode round use `kernels/skinny_gemm.py`, more rows cuBLAS.
+products. On a GPU the few rows of a decode round use `kernels/bulk_gemm.py` or, where it
+does not fit, `kernels/skinny_gemm.py`; more rows use cuBLAS.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specbench.kernels.bulk_gemm import bulk_gated, bulk_linear, bulk_tiles
 from specbench.kernels.product import pack, product
 from specbench.kernels.silu_and_mul import silu_and_mul
 from specbench.kernels.skinny_gemm import FEW_ROWS, MAX_ROWS, skinny_blocks, skinny_gated, skinny_linear
@@ -58,6 +60,9 @@ class Linear:
         if self._packed is not None:
             return torch.ops.mkldnn._linear_pointwise(x_TI, self._packed, self.bias, "none", [], "")
         assert self._weight is not None
+        tiles = bulk_tiles(x_TI, self._weight)
+        if tiles is not None:
+            return bulk_linear(x_TI, self._weight, self.bias, tiles)
         blocks = skinny_blocks(x_TI, self._weight)
         if blocks is not None:
             return skinny_linear(x_TI, self._weight, self.bias, blocks)
@@ -71,6 +76,9 @@ class Linear:
     def gated(self, x_TI: Tensor) -> Tensor:
         """`silu(gate) * up` [T, O / 2] for outputs that are gate rows, then up rows; only for a plain Linear."""
         if self.bias is None and self._weight is not None:
+            tiles = bulk_tiles(x_TI, self._weight, is_gated=True)
+            if tiles is not None:
+                return bulk_gated(x_TI, self._weight, tiles)
             blocks = skinny_blocks(x_TI, self._weight, is_gated=True)
             if blocks is not None:
                 return skinny_gated(x_TI, self._weight, blocks)

@@ -1,0 +1,147 @@
+"""Matrix products of few rows on Hopper GPUs, in CUDA C++ (bulk_gemm.cu), at the speed of reading the weights.
+
+Triton's products of few rows (skinny_gemm.py) take the rest: other GPUs, more rows, small weights. A row has the same
+sum alone and among others.
+Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up rows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specbench.kernels import cuda_source
+
+ROW_BLOCKS = (8, 16, 32, 40)  # numbers of rows are padded to one of these: each is a compilation
+MAX_ROWS = ROW_BLOCKS[-1]
+_SLICES = 4  # of a stage's inputs: one for each warp that multiplies
+_LINE = 64  # inputs of a slice: 128 bytes of a row
+_INPUTS = _SLICES * _LINE  # of a stage; behind the last input a copy reads zeros
+_OUTPUTS = (16, 32, 48, 64)
+_MIN_ELEMENTS = 1 << 18
+_NUM_SMS = 132  # multiprocessors of an H100 or H200
+_MAX_STAGES = 12
+_MAX_SUMS = 48 * 64  # of a block: each warp holds all in registers
+_FILE = Path(__file__).with_name("bulk_gemm.cu")
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Outputs that a block multiplies at a time (gate and up counted), padded rows, and stages in shared memory."""
+
+    outputs: int
+    rows: int
+    num_stages: int
+
+    @property
+    def shared_bytes(self) -> int:
+        barriers = 2 * 8 * self.num_stages
+        return self.num_stages * _stage_bytes(self.outputs, self.rows) + _sum_bytes(self.outputs, self.rows) + barriers
+
+
+def _stage_bytes(outputs: int, rows: int) -> int:
+    return (outputs + rows) * _INPUTS * 2
+
+
+def _sum_bytes(outputs: int, rows: int) -> int:
+    return _SLICES * rows * (outputs + 4) * 4
+
+
+def bulk_tiles(x_TI: Tensor, weight_OI: Tensor, is_gated: bool = False) -> Tiles | None:
+    """The launch of `bulk_linear` or `bulk_gated` for these operands; None where other kernels take them."""
+    if (
+        not 0 < x_TI.shape[0] <= MAX_ROWS
+        or x_TI.dtype != weight_OI.dtype
+        or x_TI.dtype not in (torch.bfloat16, torch.float16)
+        or not cuda_source.runs_on(x_TI.device)
+    ):
+        return None
+    return choose_tiles(x_TI.shape[0], weight_OI.shape[0], weight_OI.shape[1], is_gated)
+
+
+@cache
+def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, is_gated: bool) -> Tiles | None:
+    """The launch of a shape by the bytes that the busiest multiprocessor copies; None for small weights and inputs that
+    leave something of a line over. `num_outputs` counts gate and up. Rows count a quarter: they come from the L2 cache.
+
+    Measured on an H200 by benchmarks/products_gpu.py: as many stages as fit are best, and so is one block a
+    multiprocessor.
+    """
+    if num_outputs * num_inputs < _MIN_ELEMENTS or num_inputs % _LINE:
+        return None
+    rows = next(block for block in ROW_BLOCKS if block >= num_rows)
+
+    def cost(outputs: int) -> float:
+        rounds = -(-num_outputs // (outputs * _NUM_SMS))
+        return rounds * (outputs + rows / 4)
+
+    outputs = min((o for o in _OUTPUTS if o * rows <= _MAX_SUMS), key=cost)
+    room = cuda_source.MAX_SHARED_BYTES - _sum_bytes(outputs, rows)
+    return Tiles(outputs, rows, min(room // (_stage_bytes(outputs, rows) + 16), _MAX_STAGES))
+
+
+def bulk_linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, tiles: Tiles) -> Tensor:
+    """`skinny_linear_ref`: `x @ weight.T + bias` as a dense [T, O] tensor."""
+    return _launch(x_TI, weight_OI, bias_O, False, tiles)
+
+
+def bulk_gated(x_TI: Tensor, gate_up_XI: Tensor, tiles: Tiles) -> Tensor:
+    """`skinny_gated_ref`: `silu(x @ gate.T) * (x @ up.T)` as a dense [T, O] tensor."""
+    return _launch(x_TI, gate_up_XI, None, True, tiles)
+
+
+def source(tiles: Tiles, is_gated: bool, is_half: bool) -> cuda_source.Source:
+    constants = dict(
+        M=tiles.outputs,
+        STAGES=tiles.num_stages,
+        NT=tiles.rows // 8,
+        GATED=int(is_gated),
+        HALF=int(is_half),
+    )
+    return cuda_source.Source(_FILE, "few_rows", tuple(constants.items()))
+
+
+def _x_map(x_TI: Tensor) -> Any:
+    """Dimensions from the innermost: inputs of a line, rows, lines."""
+    num_rows, num_inputs = x_TI.shape
+    lines = num_inputs // _LINE
+    return cuda_source.tensor_map(x_TI, (_LINE, num_rows, lines), (x_TI.stride(0), _LINE), (_LINE, num_rows, _SLICES))
+
+
+def _weight_map(weight_OI: Tensor, parts: int, outputs: int) -> Any:
+    """Dimensions from the innermost: inputs of a line, outputs, gate and up, lines."""
+    num_outputs, num_inputs = weight_OI.shape[0] // parts, weight_OI.shape[1]
+    shape = _LINE, num_outputs, parts, num_inputs // _LINE
+    strides = num_inputs, num_outputs * num_inputs, _LINE
+    return cuda_source.tensor_map(weight_OI, shape, strides, (_LINE, outputs, parts, _SLICES))
+
+
+def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bool, tiles: Tiles) -> Tensor:
+    num_rows, num_inputs = x_TI.shape
+    parts = 2 if is_gated else 1
+    num_outputs, outputs = weight_OI.shape[0] // parts, tiles.outputs // parts
+    assert x_TI.stride(1) == 1 and weight_OI.is_contiguous(), "columns must be dense"
+    assert 0 < num_rows <= tiles.rows and weight_OI.shape[1] == num_inputs and num_inputs % _LINE == 0
+    device = x_TI.device
+    out_TO = torch.empty((num_rows, num_outputs), dtype=x_TI.dtype, device=device)
+    function = cuda_source.load(source(tiles, is_gated, x_TI.dtype == torch.float16), tiles.shared_bytes, device)
+    cuda_source.launch(
+        function,
+        min(-(-num_outputs // outputs), _NUM_SMS),
+        32 * (_SLICES + 1),
+        tiles.shared_bytes,
+        device,
+        _x_map(x_TI),
+        _weight_map(weight_OI, parts, outputs),
+        bias_O,
+        out_TO,
+        num_rows,
+        num_outputs,
+        -(-num_inputs // _INPUTS),
+    )
+    return out_TO
