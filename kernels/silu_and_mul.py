@@ -24,7 +24,7 @@ def silu_and_mul_triton(gate_up_TX: Tensor) -> Tensor:
     if num_rows == 0:
         return out_TI
     # Few rows: smaller blocks, so that the row is spread over more multiprocessors.
-    block = 512 if num_rows <= 16 else 1024
+    block = 512 if num_rows <= 16 else 1024 if num_rows <= 64 else 2048
     grid = (num_rows, triton.cdiv(intermediate, block))
     _silu_and_mul_kernel[grid](
         gate_up_TX,
@@ -32,7 +32,7 @@ def silu_and_mul_triton(gate_up_TX: Tensor) -> Tensor:
         gate_up_TX.stride(0),
         intermediate,
         BLOCK_I=block,
-        num_warps=4,
+        num_warps=max(block // 256, 4),
         **early_launch(gate_up_TX),
     )
     return out_TI
