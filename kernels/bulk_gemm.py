@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specbench.kernels import cuda_source
 
-ROW_BLOCKS = (8, 16, 32, 40)  # numbers of rows are padded to one of these: each is a compilation
+ROW_BLOCKS = (8, 16, 32, 40, 48)  # numbers of rows are padded to one of these: each is a compilation
 MAX_ROWS = ROW_BLOCKS[-1]
 _SLICES = 4  # of a stage's inputs: one for each warp that multiplies
 _LINE = 64  # inputs of a slice: 128 bytes of a row
@@ -70,7 +70,7 @@ def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, is_gated: boo
     leave something of a line over. `num_outputs` counts gate and up. Rows count a quarter: they come from the L2 cache.
 
     Measured on an H200 by benchmarks/products_gpu.py: as many stages as fit are best, and so is one block a
-    multiprocessor.
+    multiprocessor. From 64 rows on the copies of x, which each block makes, cost more than cuBLAS takes.
     """
     if num_outputs * num_inputs < _MIN_ELEMENTS or num_inputs % _LINE:
         return None

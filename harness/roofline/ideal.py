@@ -9,7 +9,8 @@ logits are left out). One pass takes
     t(B, q, L) = max(W / beta, 2 P B q / phi) + max(kappa B (L + q) / beta, 4 n_layers Hq D B q L / phi_attention)
                  + n_kernels eps + n_sums (lambda_N + h B q / beta_N)
 
-(the roofline of Williams et al. 2009, for matrix products and attention apart), and a round
+(the roofline of Williams et al. 2009, for matrix products and attention apart; no lower bound where kernels start
+while others run, as our engine's do, since their n_kernels eps are then hidden), and a round
 
     T = t_target(B, 1 + K) + t_sampling + t_drafter,first + (K - 1) t_drafter(B, 1)
 
