@@ -35,7 +35,7 @@ _ARGUMENTS = {
     "specbench_rms_norm": [*[_P] * 4, *[_I] * 5, _F],
     "specbench_silu_and_mul": [_P, _P, _I, _I, _I],
     "specbench_rope_store_kv": [*[_P] * 8, *[_I] * 5, _F],
-    "specbench_attention": [*[_P] * 8, *[_I] * 11, _F],
+    "specbench_attention": [*[_P] * 8, *[_I] * 11, _F, _I],
     "specbench_product": [*[_P] * 4, *[_I] * 4, _P, _I],
     "specbench_after_attention": [*[_P] * 8, *[_I] * 6, _F, _P, _I],
     "specbench_product_panel": [],

@@ -183,12 +183,20 @@ static inline __attribute__((always_inline)) void weighted(const float *score, c
 
 /* Attention of the rows of each request: softmax(q k^T + mask) v in fp32; query head h reads key head h / (hq / hkv).
    mask [requests, mask_rows, m] says which of the last m keys a row sees; without one, m is 0 and row j sees all but
-   the last rows - 1 - j. Rows of no request become 0. Returns 0, or -1 where there is no memory for the scores. */
+   the last rows - 1 - j. Rows of no request become 0. Returns 0; -1 where there is no memory for the scores; 1, with
+   nothing done, for more scores of a key head than `most`, and for a request of fewer keys than rows or than m. */
 int specbench_attention(const bf16 *q, const bf16 *k, const bf16 *v, bf16 *out, const int32_t *cu_q,
                         const int32_t *kv_len, const int32_t *block_table, const uint8_t *mask, int64_t table_stride,
                         int64_t mask_rows, int64_t m, int64_t requests, int64_t total_rows, int64_t hq, int64_t hkv,
-                        int64_t d, int64_t page_size, int64_t page_stride, int64_t slot_stride, float scale) {
-    int64_t group = hq / hkv, width = hkv * d;
+                        int64_t d, int64_t page_size, int64_t page_stride, int64_t slot_stride, float scale,
+                        int64_t most) {
+    int64_t group = hq / hkv, width = hkv * d, pairs = 0;
+    for (int64_t b = 0; b < requests; b++) {
+        int64_t rows = cu_q[b + 1] - cu_q[b], keys = kv_len[b];
+        if (rows && (keys < rows || keys < m)) return 1;
+        pairs += rows * keys;
+    }
+    if (group * pairs > most) return 1;
     for (int64_t b = 0; b < requests; b++) {
         int64_t first = cu_q[b], rows = cu_q[b + 1] - first, keys = kv_len[b], all = rows * hq;
         Rows of_k = {k, block_table + b * table_stride, page_size, page_stride, slot_stride, width}, of_v = of_k;

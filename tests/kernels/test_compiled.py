@@ -62,9 +62,17 @@ def test_a_row_alone_and_among_others_has_the_same_bits(num_keys):
 
 
 @needs_compiler
-def test_many_scores_are_left_to_torch(monkeypatch):
-    monkeypatch.delattr(torch_attention, "_attend_compiled")
-    check(torch_attention.TorchAttention(), Case(lengths=((40, 300),), dtype=BF16), CPU)
+@pytest.mark.parametrize(("lengths", "is_compiled"), [((40, 300), False), ((4, 300), True)])
+def test_many_scores_are_left_to_torch(lengths, is_compiled, monkeypatch):
+    attend, attended = torch_attention._attend_compiled, []
+
+    def spy(*arguments):
+        attended.append(attend(*arguments))
+        return attended[-1]
+
+    monkeypatch.setattr(torch_attention, "_attend_compiled", spy)
+    check(torch_attention.TorchAttention(), Case(lengths=(lengths,), dtype=BF16), CPU)
+    assert attended and all((out is not None) == is_compiled for out in attended)
 
 
 @needs_compiler
