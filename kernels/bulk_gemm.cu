@@ -9,7 +9,7 @@
 // (fp16, else bf16). Rows of x that do not exist are not copied: what lies in their place only reaches their own sums.
 
 constexpr int SLICES = 4;  // of a stage's inputs, one a warp
-constexpr int LINE = 64;  // inputs of a slice: 128 bytes of a row, whose 16-byte words are swizzled
+constexpr int LINE = 64;   // inputs of a slice: 128 bytes of a row, whose 16-byte words are swizzled
 constexpr int KC = SLICES * LINE;
 constexpr int ROWS = NT * 8;
 constexpr int WEIGHT_SLICE = M * LINE * 2;  // bytes
@@ -114,7 +114,7 @@ struct Turn {
 };
 
 extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
-    few_rows(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map,
+    bulk_gemm(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map,
              const u16* __restrict__ bias, u16* __restrict__ out, int num_rows, int num_outputs, int num_chunks) {
   extern __shared__ __align__(1024) unsigned char shared[];
   float* sums = (float*)(shared + STAGES * STAGE);  // [SLICES][ROWS][SUM_PITCH]
@@ -184,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
       __syncwarp();
       if (lane == 0) barrier_arrive(empty + turn.stage * 8);
     }
-    if (tile >= gridDim.x) asm volatile("bar.sync 1, %0;" ::"n"(SLICES * 32) : "memory");  // the last sums have been read
+    if (tile >= gridDim.x) asm volatile("bar.sync 1, %0;" ::"n"(SLICES * 32) : "memory");  // the sums of the tile before have been read
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll

@@ -1,7 +1,8 @@
 """Matrix products of few rows on Hopper GPUs, in CUDA C++ (bulk_gemm.cu), at the speed of reading the weights.
 
-Triton's products of few rows (skinny_gemm.py) take the rest: other GPUs, more rows, small weights. A row has the same
-sum alone and among others.
+Triton's products of few rows (skinny_gemm.py) take other GPUs and more rows; cuBLAS small weights. A row has the same
+sum alone and among up to 48 rows. Weights are read before the kernel waits for the one before it, which must not write
+them.
 Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up rows).
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,11 +22,11 @@ MAX_ROWS = ROW_BLOCKS[-1]
 _SLICES = 4  # of a stage's inputs: one for each warp that multiplies
 _LINE = 64  # inputs of a slice: 128 bytes of a row
 _INPUTS = _SLICES * _LINE  # of a stage; behind the last input a copy reads zeros
-_OUTPUTS = (16, 32, 48, 64)
+_OUTPUTS = (16, 32, 48, 64)  # of a block; a warp holds the sums of 64 for 48 rows in 176 registers
 _MIN_ELEMENTS = 1 << 18
-_NUM_SMS = 132  # multiprocessors of an H100 or H200
 _MAX_STAGES = 12
-_MAX_SUMS = 48 * 64  # of a block: each warp holds all in registers
+_ALIGNMENT = 16  # bytes of addresses and of strides, for bulk copies
+_NUM_SMS = 132  # multiprocessors of an H100 or H200
 _FILE = Path(__file__).with_name("bulk_gemm.cu")
 
 
@@ -54,18 +54,40 @@ def _sum_bytes(outputs: int, rows: int) -> int:
 
 def bulk_tiles(x_TI: Tensor, weight_OI: Tensor, is_gated: bool = False) -> Tiles | None:
     """The launch of `bulk_linear` or `bulk_gated` for these operands; None where other kernels take them."""
+    device = x_TI.device
     if (
         not 0 < x_TI.shape[0] <= MAX_ROWS
         or x_TI.dtype != weight_OI.dtype
         or x_TI.dtype not in (torch.bfloat16, torch.float16)
-        or not cuda_source.runs_on(x_TI.device)
+        or not cuda_source.runs_on(device)
+        or x_TI.data_ptr() % _ALIGNMENT
+        or weight_OI.data_ptr() % _ALIGNMENT
+        or _pitch(x_TI) * 2 % _ALIGNMENT
     ):
         return None
-    return choose_tiles(x_TI.shape[0], weight_OI.shape[0], weight_OI.shape[1], is_gated)
+    return _met_tiles(*weight_OI.shape, is_gated, x_TI.dtype == torch.float16, device)[x_TI.shape[0]]
+
+
+def _pitch(x_TI: Tensor) -> int:
+    """Elements from row to row; the stride of a single row says nothing."""
+    return x_TI.stride(0) if x_TI.shape[0] > 1 else x_TI.shape[1]
 
 
 @cache
-def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, is_gated: bool) -> Tiles | None:
+def _met_tiles(
+    num_outputs: int, num_inputs: int, is_gated: bool, is_half: bool, device: torch.device
+) -> list[Tiles | None]:
+    """The launch by number of rows. All are compiled at once, so that no number of rows that a run meets later is
+    compiled within measured time."""
+    num_sms = cuda_source.num_multiprocessors(device)
+    tiles = [choose_tiles(max(rows, 1), num_outputs, num_inputs, num_sms) for rows in range(MAX_ROWS + 1)]
+    for each in filter(None, dict.fromkeys(tiles)):
+        cuda_source.load(source(each, is_gated, is_half), each.shared_bytes, device)
+    return tiles
+
+
+@cache
+def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, num_sms: int = _NUM_SMS) -> Tiles | None:
     """The launch of a shape by the bytes that the busiest multiprocessor copies; None for small weights and inputs that
     leave something of a line over. `num_outputs` counts gate and up. Rows count a quarter: they come from the L2 cache.
 
@@ -77,10 +99,10 @@ def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, is_gated: boo
     rows = next(block for block in ROW_BLOCKS if block >= num_rows)
 
     def cost(outputs: int) -> float:
-        rounds = -(-num_outputs // (outputs * _NUM_SMS))
+        rounds = -(-num_outputs // (outputs * num_sms))
         return rounds * (outputs + rows / 4)
 
-    outputs = min((o for o in _OUTPUTS if o * rows <= _MAX_SUMS), key=cost)
+    outputs = min(_OUTPUTS, key=cost)
     room = cuda_source.MAX_SHARED_BYTES - _sum_bytes(outputs, rows)
     return Tiles(outputs, rows, min(room // (_stage_bytes(outputs, rows) + 16), _MAX_STAGES))
 
@@ -103,17 +125,17 @@ def source(tiles: Tiles, is_gated: bool, is_half: bool) -> cuda_source.Source:
         GATED=int(is_gated),
         HALF=int(is_half),
     )
-    return cuda_source.Source(_FILE, "few_rows", tuple(constants.items()))
+    return cuda_source.Source(_FILE, "bulk_gemm", tuple(constants.items()))
 
 
-def _x_map(x_TI: Tensor) -> Any:
+def _x_map(x_TI: Tensor) -> cuda_source.Handle:
     """Dimensions from the innermost: inputs of a line, rows, lines."""
     num_rows, num_inputs = x_TI.shape
     lines = num_inputs // _LINE
-    return cuda_source.tensor_map(x_TI, (_LINE, num_rows, lines), (x_TI.stride(0), _LINE), (_LINE, num_rows, _SLICES))
+    return cuda_source.tensor_map(x_TI, (_LINE, num_rows, lines), (_pitch(x_TI), _LINE), (_LINE, num_rows, _SLICES))
 
 
-def _weight_map(weight_OI: Tensor, parts: int, outputs: int) -> Any:
+def _weight_map(weight_OI: Tensor, parts: int, outputs: int) -> cuda_source.Handle:
     """Dimensions from the innermost: inputs of a line, outputs, gate and up, lines."""
     num_outputs, num_inputs = weight_OI.shape[0] // parts, weight_OI.shape[1]
     shape = _LINE, num_outputs, parts, num_inputs // _LINE
@@ -126,13 +148,15 @@ def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bo
     parts = 2 if is_gated else 1
     num_outputs, outputs = weight_OI.shape[0] // parts, tiles.outputs // parts
     assert x_TI.stride(1) == 1 and weight_OI.is_contiguous(), "columns must be dense"
+    assert weight_OI.shape[0] % parts == 0 and weight_OI.dtype == x_TI.dtype
+    assert bias_O is None or (bias_O.dtype == x_TI.dtype and bias_O.is_contiguous())
     assert 0 < num_rows <= tiles.rows and weight_OI.shape[1] == num_inputs and num_inputs % _LINE == 0
     device = x_TI.device
     out_TO = torch.empty((num_rows, num_outputs), dtype=x_TI.dtype, device=device)
     function = cuda_source.load(source(tiles, is_gated, x_TI.dtype == torch.float16), tiles.shared_bytes, device)
     cuda_source.launch(
         function,
-        min(-(-num_outputs // outputs), _NUM_SMS),
+        min(-(-num_outputs // outputs), cuda_source.num_multiprocessors(device)),
         32 * (_SLICES + 1),
         tiles.shared_bytes,
         device,

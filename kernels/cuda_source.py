@@ -1,7 +1,8 @@
-"""CUDA C++ kernels, compiled for the GPU at hand by NVRTC at first use.
+"""CUDA C++ kernels for Hopper GPUs, compiled by NVRTC at first use.
 
-NVRTC and NVIDIA's Python bindings come with CUDA builds of torch. A kernel is launched as in triton_support.py: it may
-start while the one before it still runs, and waits (`griddepcontrol.wait`) before it reads what others write.
+NVRTC and NVIDIA's Python bindings come with recent CUDA builds of torch; `pip install 'specbench-harness[gpu]'` brings
+the bindings to older ones. A kernel is launched as in triton_support.py: it may start while the one before it still
+runs, and waits (`griddepcontrol.wait`) before it reads what others write.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ctypes
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,8 +21,10 @@ try:
 except ImportError:  # a build of torch without CUDA
     driver = nvrtc = None
 
-_FIRST_CAPABILITY = (9, 0)  # bulk tensor copies, programmatic dependent launch
-MAX_SHARED_BYTES = 227 << 10  # of a block, on such GPUs
+Handle: TypeAlias = Any  # an object of NVIDIA's bindings, which carry no types
+
+_CAPABILITY = (9, 0)  # the only one on which such kernels were run; later GPUs can have less shared memory
+MAX_SHARED_BYTES = 227 << 10  # of a block, there
 
 
 @cache
@@ -38,13 +41,18 @@ def compiler() -> str | None:
 
 @cache
 def runs_on(device: torch.device) -> bool:
-    """Whether kernels of this module's kind run there: NVIDIA GPUs from Hopper on, with NVRTC."""
+    """Whether kernels of this module's kind run there."""
     return (
         device.type == "cuda"
         and torch.version.hip is None
-        and torch.cuda.get_device_capability(device) >= _FIRST_CAPABILITY
+        and torch.cuda.get_device_capability(device) == _CAPABILITY
         and compiler() is not None
     )
+
+
+@cache
+def num_multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,7 @@ def binary(source: Source, arch: str) -> bytes:
 
 
 @cache
-def load(source: Source, shared_bytes: int, device: torch.device) -> Any:
+def load(source: Source, shared_bytes: int, device: torch.device) -> Handle:
     """The kernel on `device`, allowed so much shared memory."""
     major, minor = torch.cuda.get_device_capability(device)
     with torch.cuda.device(device):
@@ -83,11 +91,12 @@ def load(source: Source, shared_bytes: int, device: torch.device) -> Any:
     return function
 
 
-def tensor_map(matrix: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> Any:
+def tensor_map(matrix: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> Handle:
     """What a bulk tensor copy needs to know of bf16 or fp16 numbers, of which it copies a box.
 
-    Sizes from the innermost dimension, which is dense; strides of the others, in elements. A box has innermost lines of
-    128 bytes, whose 16-byte words are swizzled; outside of `shape` it reads zeros.
+    Sizes from the innermost dimension, which is dense; strides of the others, in elements: multiples of 8, in any order
+    (the driver takes them, though its manual has them rise). The address is a multiple of 16. A box has innermost lines
+    of 128 bytes, whose 16-byte words are swizzled; outside of `shape` it reads zeros.
     """
     return _tensor_map(matrix.data_ptr(), matrix.dtype == torch.float16, shape, strides, box)
 
@@ -95,7 +104,7 @@ def tensor_map(matrix: Tensor, shape: tuple[int, ...], strides: tuple[int, ...],
 @lru_cache(maxsize=4096)
 def _tensor_map(
     address: int, is_half: bool, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]
-) -> Any:
+) -> Handle:
     kind = driver.CUtensorMapDataType
     return _result(
         driver.cuTensorMapEncodeTiled(
@@ -115,7 +124,12 @@ def _tensor_map(
 
 
 def launch(
-    function: Any, num_blocks: int, num_threads: int, shared_bytes: int, on: torch.device, *arguments: Any
+    function: Handle,
+    num_blocks: int,
+    num_threads: int,
+    shared_bytes: int,
+    on: torch.device,
+    *arguments: Handle | Tensor | int | None,
 ) -> None:
     """Launches early, on the current stream of `on`. Arguments: tensor maps, tensors, None for no tensor, ints."""
     with torch.cuda.device(on):
@@ -127,7 +141,7 @@ def launch(
 
 
 @lru_cache(maxsize=1024)
-def _launch_config(num_blocks: int, num_threads: int, shared_bytes: int, stream: int) -> Any:
+def _launch_config(num_blocks: int, num_threads: int, shared_bytes: int, stream: int) -> Handle:
     config, early = driver.CUlaunchConfig(), driver.CUlaunchAttribute()
     early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     allowed = driver.CUlaunchAttributeValue()
@@ -140,10 +154,10 @@ def _launch_config(num_blocks: int, num_threads: int, shared_bytes: int, stream:
     return config
 
 
-def _argument(value: Any) -> tuple[Any, int]:
+def _argument(value: Handle | Tensor | int | None) -> tuple[Handle, int]:
     """What keeps an argument alive during a launch, and its address."""
     if value is None or isinstance(value, Tensor):
-        held: Any = ctypes.c_void_p(0 if value is None else value.data_ptr())
+        held: Handle = ctypes.c_void_p(0 if value is None else value.data_ptr())
     elif isinstance(value, int):
         held = ctypes.c_int(value)
     else:
@@ -151,7 +165,7 @@ def _argument(value: Any) -> tuple[Any, int]:
     return held, ctypes.addressof(held)
 
 
-def _result(answer: tuple[Any, ...]) -> Any:
+def _result(answer: tuple[Handle, ...]) -> Handle:
     """What a call of the driver or of NVRTC returns beside its status. RuntimeError: it failed."""
     status, *values = answer
     if int(status):

@@ -5,8 +5,9 @@ Kernel files write `from specbench.kernels.triton_support import dispatch, tl, t
 reference.
 
 Programmatic dependent launch (CUDA programming guide, Hopper and later): the kernels of a layer are launched with
-`**early_launch(x)` and begin with `wait_for_inputs`. Such a kernel may start while the one before it still runs; what
-it does before the wait, such as prefetching weights, must not touch anything that a kernel writes.
+`**early_launch(x)` and begin with `wait_for_inputs` or `wait_then_release`. Such a kernel may start while the one
+before it still runs; what it does before the wait, such as prefetching weights, must not touch anything that a kernel
+writes.
 """
 
 from collections.abc import Callable
@@ -112,15 +113,15 @@ def wait_for_inputs(EARLY: tl.constexpr):
 
 @triton.jit
 def wait_then_release(EARLY: tl.constexpr):
-    """The same in the other order, for a kernel between one that fills multiprocessors and one that needs them all:
-    started any sooner, the next one's blocks would crowd together on what few multiprocessors are free."""
+    """Blocks until every kernel before has finished, then lets the next one start: for a kernel between one that fills
+    multiprocessors and one that needs them all, whose blocks would otherwise crowd on the few that are free."""
     if EARLY:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
 
 
 def early_launch(operand: Tensor) -> dict[str, bool]:
-    """Launch arguments of a kernel that calls `wait_for_inputs(EARLY)`."""
+    """Launch arguments of a kernel that calls `wait_for_inputs(EARLY)` or `wait_then_release(EARLY)`."""
     early = _launches_early(operand.device)
     return {"EARLY": early, "launch_pdl": early}
 

@@ -20,7 +20,7 @@ from specbench.harness.engines.native.core.sampler import Mode
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.ranges import NullRanges, Ranges
 from specbench.harness.spec.plans import PLANS
-from specbench.kernels import bulk_gemm, skinny_gemm
+from specbench.kernels.skinny_gemm import ROW_BLOCKS
 from specbench.kernels.triton_support import use_triton
 
 _PADDING_CHUNK = 8  # rows of a dummy request, at least
@@ -109,7 +109,7 @@ class Launcher:
             self.launch_mixed(entries, mode, NullRanges(), self._capture_host)
 
     def _mixed_sizes_to_meet(self) -> Sequence[int]:
-        """Row counts of mixed steps that need their own graphs or kernels: few rows are padded to some sizes; steps
+        """Row counts of mixed steps that need their own graphs or kernels: few rows are padded to three sizes; steps
         beyond the captured ones run eagerly."""
         most = self._mixed_sizes[-1]
         beyond = [self._all_rows] if most < self._all_rows else []
@@ -117,9 +117,7 @@ class Launcher:
             return [*self._mixed_sizes, *beyond]
         if not use_triton(self._state.n_S):
             return []
-        if self.plan.mixed == "full":
-            return beyond
-        return [min(size, most) for size in sorted({*bulk_gemm.ROW_BLOCKS, *skinny_gemm.ROW_BLOCKS})]
+        return beyond if self.plan.mixed == "full" else [min(size, most) for size in ROW_BLOCKS]
 
     def _launch_dummies(self, decode_round: DecodeRound) -> None:
         n_S, dummy = self._state.n_S, self._state.dummy_slot

@@ -5,8 +5,8 @@ which a row has the same sums whether alone or among others. Otherwise, for the 
 about twice as fast as torch's `F.linear`, which reads an [O, I] weight in file order. This requires that oneDNN may lay
 out the weight once (`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses), and that
 the weight is not tiny, where its call costs more than the product. Every strategy, `no-spec` included, uses the same
-products. On a GPU the few rows of a decode round use `kernels/bulk_gemm.py` or, where it
-does not fit, `kernels/skinny_gemm.py`; more rows use cuBLAS.
+products. On a GPU the few rows of a decode round use `kernels/bulk_gemm.py` or, where that does not take them,
+`kernels/skinny_gemm.py`; more rows use cuBLAS.
 """
 
 from __future__ import annotations
