@@ -206,7 +206,9 @@ def main() -> None:
     if given.out:
         about = dict(threads=torch.get_num_threads(), torch=torch.__version__, workload_sha256=run.workload.sha256)
         kept = dict(about, engines=versions, said=said, turns=[asdict(turn) for turn in turns])
-        given.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        # Where this checkout lies says nothing of what was measured.
+        text = json.dumps(kept, indent=1).replace(f"{Path(__file__).resolve().parents[1]}/", "")
+        given.out.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ def test_sides_take_turns_and_answers_of_one_token_are_left_out(monkeypatch):
 def test_the_stored_race_says_what_its_turns_and_the_readme_say(name):
     stored = json.loads((BENCHMARKS / "results" / name).read_text())
     turns = [Turn(**turn) for turn in stored["turns"]]
+    assert '"/' not in json.dumps(stored), "no path of the machine"
     assert lines(turns) == stored["said"] and len({turn.side for turn in turns}) == 7
     readme = (BENCHMARKS / "README.md").read_text()
     for line in [line for line in stored["said"] if "later" not in name or "/ vllm" in line]:
