@@ -1,11 +1,11 @@
 """One forward pass of a target in a CUDA graph, with and without what makes it fast for few rows, on a GPU.
 
-    PYTHONPATH=.ns python3 benchmarks/forward_gpu.py llama-3.1-8b --rows 1,5,40 --output forward.json
+    PYTHONPATH=.ns python3 benchmarks/forward_gpu.py llama-3.1-8b --rows 1,5,40,64x1,32x5 --output forward.json
 
-Random bf16 weights, one request with 200 keys. Matrix products by cuBLAS, by Triton or as models/linear.py chooses
-(CUDA C++ where it fits, then Triton); kernels launched in order or early (programmatic dependent launch). Medians of
-interleaved repeats of 20 replays, in microseconds, with the spread of the repeats, next to the time that reading the
-weights takes at `--read-gbs`.
+Random bf16 weights; one request with 200 keys, or 64 of them with one row each (64x1). Matrix products by cuBLAS, by
+Triton or as models/linear.py chooses (CUDA C++ where it fits, then Triton); kernels launched in order or early
+(programmatic dependent launch). Medians of interleaved repeats of 20 replays, in microseconds, with the spread of the
+repeats, next to the time that reading the weights takes at `--read-gbs`.
 """
 
 from __future__ import annotations
@@ -33,30 +33,34 @@ VARIANTS = {  # kernels of few rows, early launch
     "cuBLAS": ((), False),
     "cuBLAS, early launch": ((), True),
     "Triton, early launch": (("skinny_blocks",), True),
-    "chosen": (("bulk_tiles", "skinny_blocks"), True),
+    "chosen": (("bulk_tiles", "wgmma_tiles", "skinny_blocks"), True),
 }
 
 
 class Pass:
-    """A target's forward pass over `num_rows` rows of one request, with logits and argmax."""
+    """A target's forward pass over `num_rows` rows of each request, with logits and argmax."""
 
-    def __init__(self, target: LlamaModel, num_rows: int):
+    def __init__(self, target: LlamaModel, num_requests: int, num_rows: int):
         c, device = target.config, target.device
         pages = _MAX_KEYS // _PAGE
-        shape = pages + 1, _PAGE, c.num_kv_heads, c.head_dim
+        shape = num_requests * pages + 1, _PAGE, c.num_kv_heads, c.head_dim
         numbers = [torch.randn(2, *shape, dtype=target.dtype, device=device) for _ in target.layers]
         self.target = target
         self.caches = [KVCache(k, v) for k, v in numbers]
+        table_RP = torch.arange(1, num_requests * pages + 1, dtype=torch.int32, device=device).view(-1, pages)
+        every = num_requests * num_rows
         meta = AttentionMetadata.uniform(
-            torch.tensor([0, num_rows], dtype=torch.int32, device=device),
-            torch.tensor([_NUM_KEYS], dtype=torch.int32, device=device),
-            torch.arange(1, pages + 1, dtype=torch.int32, device=device)[None],
+            torch.arange(0, every + 1, num_rows, dtype=torch.int32, device=device),
+            torch.full((num_requests,), _NUM_KEYS, dtype=torch.int32, device=device),
+            table_RP,
             q=num_rows,
             max_kv=_MAX_KEYS,
         )
-        position_T = torch.arange(_NUM_KEYS - num_rows, _NUM_KEYS, device=device)
-        ids_T = torch.arange(10, 10 + num_rows, device=device)
-        self.batch = ForwardBatch(ids_T, position_T, position_T + _PAGE, (AttentionPart(0, num_rows, meta),))
+        position_Q = torch.arange(_NUM_KEYS - num_rows, _NUM_KEYS, device=device)
+        slot_RQ = table_RP[:, position_Q // _PAGE].long() * _PAGE + position_Q % _PAGE
+        ids_T = torch.arange(10, 10 + every, device=device)
+        part = AttentionPart(0, every, meta)
+        self.batch = ForwardBatch(ids_T, position_Q.repeat(num_requests), slot_RQ.flatten(), (part,))
         self.attention = target.attention(TritonAttention(), _MAX_KEYS)
 
     def __call__(self) -> torch.Tensor:
@@ -91,9 +95,9 @@ def microseconds(graph: torch.cuda.CUDAGraph) -> float:
 
 @contextmanager
 def variant(kernels: tuple[str, ...], early: bool) -> Iterator[None]:
-    names = "bulk_tiles", "skinny_blocks", "_takes_lt"
+    names = "bulk_tiles", "wgmma_tiles", "skinny_blocks", "_takes_lt"
     before, launches_early = [getattr(linear, name) for name in names], triton_support._launches_early
-    for name in {"bulk_tiles", "skinny_blocks"} - {*kernels}:
+    for name in {"bulk_tiles", "wgmma_tiles", "skinny_blocks"} - {*kernels}:
         setattr(linear, name, lambda x, weight, is_gated=False: None)
     if not kernels:
         linear._takes_lt = lambda x: False
@@ -115,9 +119,10 @@ def weight_bytes(target: LlamaModel) -> int:
     return sum(product.out_features * product.in_features * 2 for product in products)
 
 
-def measure(target: LlamaModel, num_rows: int, repeats: int) -> dict[str, list[float]]:
+def measure(target: LlamaModel, rows: str, repeats: int) -> dict[str, list[float]]:
     """Microseconds of each repeat by variant. SystemExit where their logits do not agree."""
-    run, graphs, tokens = Pass(target, num_rows), {}, {}
+    requests, _, each = rows.rpartition("x")
+    run, graphs, tokens = Pass(target, int(requests or 1), int(each)), {}, {}
     for name, (kernels, early) in VARIANTS.items():
         with variant(kernels, early):
             tokens[name] = run.target.logits(target.forward(run.batch, run.attention, run.caches)).float()
@@ -126,7 +131,7 @@ def measure(target: LlamaModel, num_rows: int, repeats: int) -> dict[str, list[f
     for name, logits in tokens.items():
         error = float((logits - tokens["cuBLAS"]).abs().max()) / scale
         if not error < 0.05:
-            raise SystemExit(f"{name}, {num_rows} rows: logits differ by {error:.3f} of the largest; nothing is timed")
+            raise SystemExit(f"{name}, {rows} rows: logits differ by {error:.3f} of the largest; nothing is timed")
     times: dict[str, list[float]] = {name: [] for name in VARIANTS}
     for _ in range(repeats):
         for name, graph in graphs.items():
@@ -137,7 +142,7 @@ def measure(target: LlamaModel, num_rows: int, repeats: int) -> dict[str, list[f
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape")
-    parser.add_argument("--rows", default="1,5,40")
+    parser.add_argument("--rows", default="1,5,40", help="of one request, or REQUESTSxROWS; default: 1,5,40")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--read-gbs", type=float, default=4570, help="read bandwidth, GB/s; 4570: measured on an H200")
     parser.add_argument("--output", type=Path)
@@ -146,14 +151,14 @@ def main() -> None:
     limit = weight_bytes(target) / args.read_gbs / 1e3
     results = []
     with torch.inference_mode():
-        for num_rows in (int(count) for count in args.rows.split(",")):
-            times = measure(target, num_rows, args.repeats)
-            results.append(dict(shape=args.shape, rows=num_rows, limit_us=limit, us=times))
+        for rows in args.rows.split(","):
+            times = measure(target, rows, args.repeats)
+            results.append(dict(shape=args.shape, rows=rows, limit_us=limit, us=times))
             for name, us in times.items():
                 median = statistics.median(us)
                 spread = (max(us) - min(us)) / median
                 figures = f"{median:7.0f} us, spread {spread:.1%}, {limit / median:.1%} of limit"
-                print(f"{args.shape} rows {num_rows:2} {name:20} {figures}", flush=True)
+                print(f"{args.shape} rows {rows:5} {name:20} {figures}", flush=True)
     if args.output:
         device = torch.cuda.get_device_name()
         args.output.write_text(json.dumps(dict(device=device, results=results), indent=1) + "\n")

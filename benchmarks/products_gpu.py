@@ -39,6 +39,7 @@ COLD_BYTES = 400 << 20  # of all copies, several times an L2 cache
 NUM_REPEATS, WARPS = 5, 4
 CUBLAS, TRITON, CHOSEN = "cuBLAS", "Triton", "chosen"
 SHARED_BYTES = 227 << 10
+CUDA_FIRST = "bulk_tiles", "wgmma_tiles", "skinny_blocks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Product:
         if launch == CUBLAS:
             y = F.linear(x, weight)
             return silu_and_mul(y) if self.is_gated else y
-        with variant(("skinny_blocks",) if launch == TRITON else ("bulk_tiles", "skinny_blocks"), early=True):
+        with variant(("skinny_blocks",) if launch == TRITON else CUDA_FIRST, early=True):
             return Linear(weight).gated(x) if self.is_gated else Linear(weight)(x)
 
 

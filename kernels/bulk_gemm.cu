@@ -8,6 +8,8 @@
 // Constants of a compilation: M outputs of a block (gate and up rows counted), STAGES, NT tiles of 8 rows, GATED, HALF
 // (fp16, else bf16). Rows of x that do not exist are not copied: what lies in their place only reaches their own sums.
 
+#include "hopper.cuh"
+
 constexpr int SLICES = 4;  // of a stage's inputs, one a warp
 constexpr int LINE = 64;   // inputs of a slice: 128 bytes of a row, whose 16-byte words are swizzled
 constexpr int KC = SLICES * LINE;
@@ -18,36 +20,6 @@ constexpr int MT = M / 16;  // tiles of 16 outputs
 constexpr int OUTPUTS = GATED ? M / 2 : M;
 constexpr int SUM_PITCH = M + 4;  // floats
 static_assert(M % 16 == 0, "tiles must be whole");
-
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-
-struct alignas(64) TensorMap {
-  char opaque[128];
-};
-
-__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-
-__device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
-}
-
-__device__ __forceinline__ void barrier_expect(u32 barrier, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(u32 barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-// Blocks until the phase of this parity has ended. Its scope must stay the block's: a wider one costs 0.6 us each.
-__device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
-  asm volatile(
-      "{.reg .pred done;\n"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;}" ::"r"(barrier), "r"(parity) : "memory");
-}
 
 // [slice][gate, up][output][LINE]
 __device__ __forceinline__ void copy_weights(u32 to, const TensorMap& map, int slice, int output, u32 barrier, u64 policy) {
@@ -83,26 +55,6 @@ __device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[4], const
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-__device__ __forceinline__ u16 rounded(float value) {
-  u16 bits;
-#if HALF
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-#else
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-#endif
-  return bits;
-}
-
-__device__ __forceinline__ float widened(u16 bits) {
-#if HALF
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-  return value;
-#else
-  return __uint_as_float((u32)bits << 16);
-#endif
-}
-
 // Which stage comes next, the parity of its barriers' phase, and the tile and inputs that it holds.
 struct Turn {
   int stage = 0, parity = 0, tile = blockIdx.x, chunk = 0;
@@ -135,8 +87,7 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
 
   if (warp == SLICES) {
     if (lane == 0) {
-      u64 policy;
-      asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+      const u64 policy = evict_first();
       auto start_weights = [&](const Turn& turn) {
         const u32 barrier = full + turn.stage * 8;
         barrier_expect(barrier, KC * 2 * (M + num_rows));
@@ -206,10 +157,7 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
         if (GATED) up += sums[(s * ROWS + row) * SUM_PITCH + OUTPUTS + output];
       }
       if (bias != nullptr) y += widened(bias[first + output]);
-      if (GATED) {
-        const float gate = widened(rounded(y));
-        y = gate / (1.0f + __expf(-gate)) * widened(rounded(up));
-      }
+      if (GATED) y = silu_times(y, up);
       out[(long long)row * num_outputs + first + output] = rounded(y);
     }
   }

@@ -154,11 +154,10 @@ def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bo
     device = x_TI.device
     out_TO = torch.empty((num_rows, num_outputs), dtype=x_TI.dtype, device=device)
     function = cuda_source.load(source(tiles, is_gated, x_TI.dtype == torch.float16), tiles.shared_bytes, device)
+    blocks = min(-(-num_outputs // outputs), cuda_source.num_multiprocessors(device))
     cuda_source.launch(
         function,
-        min(-(-num_outputs // outputs), cuda_source.num_multiprocessors(device)),
-        32 * (_SLICES + 1),
-        tiles.shared_bytes,
+        cuda_source.Grid(blocks, 32 * (_SLICES + 1), tiles.shared_bytes),
         device,
         _x_map(x_TI),
         _weight_map(weight_OI, parts, outputs),

@@ -23,6 +23,7 @@ except ImportError:  # a build of torch without CUDA
 
 Handle: TypeAlias = Any  # an object of NVIDIA's bindings, which carry no types
 
+ARCH = "sm_90a"  # with what only Hopper has: warpgroup matrix instructions
 _CAPABILITY = (9, 0)  # the only one on which such kernels were run; later GPUs can have less shared memory
 MAX_SHARED_BYTES = 227 << 10  # of a block, there
 
@@ -57,34 +58,46 @@ def num_multiprocessors(device: torch.device) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A kernel of a file, with the constants that it is compiled with."""
+    """A kernel of a file, with the constants that it is compiled with. The file can include the headers beside it."""
 
     path: Path
     kernel: str
-    constants: tuple[tuple[str, int], ...]
+    constants: tuple[tuple[str, int | str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Blocks, of which each has `threads` and so much shared memory, and of which `cluster` run side by side."""
+
+    blocks: int
+    threads: int
+    shared_bytes: int
+    cluster: int = 1
 
 
 def binary(source: Source, arch: str) -> bytes:
-    """Machine code for `arch`, for example sm_90. RuntimeError: with the compiler's messages."""
-    program = _result(nvrtc.nvrtcCreateProgram(source.path.read_bytes(), source.path.name.encode(), 0, [], []))
+    """Machine code for `arch`, for example sm_90a. RuntimeError: with the compiler's messages."""
+    code = {path.name.encode(): path.read_bytes() for path in [source.path, *source.path.parent.glob("*.cuh")]}
+    name, *headers = code
+    texts = [code[header] for header in headers]
+    program = _result(nvrtc.nvrtcCreateProgram(code[name], name, len(headers), texts, headers))
     options = [f"--gpu-architecture={arch}", "-std=c++20", *(f"-D{name}={value}" for name, value in source.constants)]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     if int(status):
         log = b" " * _result(nvrtc.nvrtcGetProgramLogSize(program))
         _result(nvrtc.nvrtcGetProgramLog(program, log))
         raise RuntimeError(f"{source.path.name} does not compile for {arch}:\n{log.decode()}")
-    code = b" " * _result(nvrtc.nvrtcGetCUBINSize(program))
-    _result(nvrtc.nvrtcGetCUBIN(program, code))
+    made = b" " * _result(nvrtc.nvrtcGetCUBINSize(program))
+    _result(nvrtc.nvrtcGetCUBIN(program, made))
     _result(nvrtc.nvrtcDestroyProgram(program))
-    return code
+    return made
 
 
 @cache
 def load(source: Source, shared_bytes: int, device: torch.device) -> Handle:
     """The kernel on `device`, allowed so much shared memory."""
-    major, minor = torch.cuda.get_device_capability(device)
     with torch.cuda.device(device):
-        module = _result(driver.cuModuleLoadData(binary(source, f"sm_{major}{minor}")))
+        module = _result(driver.cuModuleLoadData(binary(source, ARCH)))
         function = _result(driver.cuModuleGetFunction(module, source.kernel.encode()))
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _result(driver.cuFuncSetAttribute(function, most, shared_bytes))
@@ -123,35 +136,36 @@ def _tensor_map(
     )
 
 
-def launch(
-    function: Handle,
-    num_blocks: int,
-    num_threads: int,
-    shared_bytes: int,
-    on: torch.device,
-    *arguments: Handle | Tensor | int | None,
-) -> None:
+def launch(function: Handle, grid: Grid, on: torch.device, *arguments: Handle | Tensor | int | None) -> None:
     """Launches early, on the current stream of `on`. Arguments: tensor maps, tensors, None for no tensor, ints."""
     with torch.cuda.device(on):
         stream = torch.cuda.current_stream(on).cuda_stream
         values = [_argument(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(address for _, address in values))
-        config = _launch_config(num_blocks, num_threads, shared_bytes, stream)
-        _result(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0))
+        _result(driver.cuLaunchKernelEx(_launch_config(grid, stream), function, ctypes.addressof(pointers), 0))
 
 
 @lru_cache(maxsize=1024)
-def _launch_config(num_blocks: int, num_threads: int, shared_bytes: int, stream: int) -> Handle:
-    config, early = driver.CUlaunchConfig(), driver.CUlaunchAttribute()
-    early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    allowed = driver.CUlaunchAttributeValue()
-    allowed.programmaticStreamSerializationAllowed = 1
-    early.value = allowed
-    config.gridDimX, config.gridDimY, config.gridDimZ = num_blocks, 1, 1
-    config.blockDimX, config.blockDimY, config.blockDimZ = num_threads, 1, 1
-    config.sharedMemBytes, config.hStream = shared_bytes, stream
-    config.attrs, config.numAttrs = [early], 1
+def _launch_config(grid: Grid, stream: int) -> Handle:
+    config, ids = driver.CUlaunchConfig(), driver.CUlaunchAttributeID
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid.blocks, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = grid.threads, 1, 1
+    config.sharedMemBytes, config.hStream = grid.shared_bytes, stream
+    early = driver.CUlaunchAttributeValue()
+    early.programmaticStreamSerializationAllowed = 1
+    attributes = [_attribute(ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, early)]
+    if grid.cluster > 1:
+        together = driver.CUlaunchAttributeValue()
+        together.clusterDim.x, together.clusterDim.y, together.clusterDim.z = grid.cluster, 1, 1
+        attributes.append(_attribute(ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, together))
+    config.attrs, config.numAttrs = attributes, len(attributes)
     return config
+
+
+def _attribute(kind: Handle, value: Handle) -> Handle:
+    attribute = driver.CUlaunchAttribute()
+    attribute.id, attribute.value = kind, value
+    return attribute
 
 
 def _argument(value: Handle | Tensor | int | None) -> tuple[Handle, int]:

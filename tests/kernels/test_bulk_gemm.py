@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from kernels.product_cases import CUDA, DTYPES, SHAPES, Hopper, assert_near, gated_ref, operands
 
 from specbench.harness.engines.native.models import linear
 from specbench.kernels import bulk_gemm, cuda_source
@@ -17,42 +18,6 @@ from specbench.kernels.bulk_gemm import (
     choose_tiles,
     source,
 )
-
-CUDA = torch.device("cuda")
-TOLERANCE = {torch.float16: 2**-10, torch.bfloat16: 2**-7}
-DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-# Outputs, inputs, whether gate and up: SmolLM2, Qwen2.5-1.5B, Llama-3.1-8B, its part of four, Llama-2-70B's of two.
-SHAPES = [
-    (960, 576, False),
-    (3072, 576, True),
-    (576, 1536, False),
-    (2048, 1536, False),
-    (1536, 8960, False),
-    (17920, 1536, True),
-    (6144, 4096, False),
-    (4096, 14336, False),
-    (28672, 4096, True),
-    (128256, 4096, False),
-    (4096, 1024, False),
-    (7168, 4096, True),
-    (5120, 8192, False),
-]
-
-
-def operands(rows: int, inputs: int, outputs: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    drawn = torch.Generator().manual_seed(rows + inputs + outputs)
-    x, weight = (torch.randn(n, inputs, generator=drawn).to(CUDA, dtype) for n in (rows, outputs))
-    return x, weight
-
-
-def gated_ref(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    gate, up = (x.double() @ weight.double().T).chunk(2, dim=1)
-    return gate / (1 + torch.exp(-gate)) * up
-
-
-def assert_near(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    scale = float(expected.abs().max())
-    torch.testing.assert_close(actual.double(), expected, rtol=0, atol=TOLERANCE[actual.dtype] * scale)
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 17, 33, MAX_ROWS])
@@ -77,19 +42,9 @@ def test_what_other_kernels_take(shape):
     assert choose_tiles(1, *shape) is None
 
 
-class Hopper:
-    """Everything runs on an H200 that has no memory: kernels are noted instead of compiled."""
-
-    def __init__(self, monkeypatch):
-        self.loaded: list[cuda_source.Source] = []
-        monkeypatch.setattr(cuda_source, "runs_on", lambda device: True)
-        monkeypatch.setattr(cuda_source, "num_multiprocessors", lambda device: 132)
-        monkeypatch.setattr(cuda_source, "load", lambda source, *_: self.loaded.append(source))
-        bulk_gemm._met_tiles.cache_clear()
-
-
 @pytest.fixture
 def hopper(monkeypatch):
+    bulk_gemm._met_tiles.cache_clear()
     yield Hopper(monkeypatch)
     bulk_gemm._met_tiles.cache_clear()
 

@@ -5,8 +5,8 @@ which a row has the same sums whether alone or among others. Otherwise, for the 
 about twice as fast as torch's `F.linear`, which reads an [O, I] weight in file order. This requires that oneDNN may lay
 out the weight once (`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses), and that
 the weight is not tiny, where its call costs more than the product. Every strategy, `no-spec` included, uses the same
-products. On a GPU the few rows of a decode round use `kernels/bulk_gemm.py` or, where that does not take them,
-`kernels/skinny_gemm.py`; more rows use cuBLAS.
+products. On a GPU the few rows of a decode round use `kernels/bulk_gemm.py`, those of many requests
+`kernels/wgmma_gemm.py`; where these do not take them, `kernels/skinny_gemm.py`, and more rows cuBLAS.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from specbench.kernels.bulk_gemm import bulk_gated, bulk_linear, bulk_tiles
 from specbench.kernels.product import pack, product
 from specbench.kernels.silu_and_mul import silu_and_mul
 from specbench.kernels.skinny_gemm import FEW_ROWS, MAX_ROWS, skinny_blocks, skinny_gated, skinny_linear
+from specbench.kernels.wgmma_gemm import wgmma_gated, wgmma_linear, wgmma_tiles
 
 # oneDNN chooses the layout for a typical number of rows; 8 is best or nearly so from 1 to 512 rows.
 _PACK_FOR_ROWS = 8
@@ -63,6 +64,9 @@ class Linear:
         tiles = bulk_tiles(x_TI, self._weight)
         if tiles is not None:
             return bulk_linear(x_TI, self._weight, self.bias, tiles)
+        wide_tiles = wgmma_tiles(x_TI, self._weight)
+        if wide_tiles is not None:
+            return wgmma_linear(x_TI, self._weight, self.bias, wide_tiles)
         blocks = skinny_blocks(x_TI, self._weight)
         if blocks is not None:
             return skinny_linear(x_TI, self._weight, self.bias, blocks)
@@ -79,6 +83,9 @@ class Linear:
             tiles = bulk_tiles(x_TI, self._weight, is_gated=True)
             if tiles is not None:
                 return bulk_gated(x_TI, self._weight, tiles)
+            wide_tiles = wgmma_tiles(x_TI, self._weight, is_gated=True)
+            if wide_tiles is not None:
+                return wgmma_gated(x_TI, self._weight, wide_tiles)
             blocks = skinny_blocks(x_TI, self._weight, is_gated=True)
             if blocks is not None:
                 return skinny_gated(x_TI, self._weight, blocks)

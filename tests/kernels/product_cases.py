@@ -1,0 +1,52 @@
+"""What the tests of products in CUDA C++ share: real shapes, operands, references."""
+
+import pytest
+import torch
+
+from specbench.kernels import cuda_source
+
+CUDA = torch.device("cuda")
+TOLERANCE = {torch.float16: 2**-10, torch.bfloat16: 2**-7}
+DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+# Outputs, inputs, whether gate and up: SmolLM2, Qwen2.5-1.5B, Llama-3.1-8B, its part of four, Llama-2-70B's of two.
+SHAPES = [
+    (960, 576, False),
+    (3072, 576, True),
+    (576, 1536, False),
+    (2048, 1536, False),
+    (1536, 8960, False),
+    (17920, 1536, True),
+    (6144, 4096, False),
+    (4096, 14336, False),
+    (28672, 4096, True),
+    (128256, 4096, False),
+    (4096, 1024, False),
+    (7168, 4096, True),
+    (5120, 8192, False),
+]
+
+
+def operands(rows: int, inputs: int, outputs: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.Generator().manual_seed(rows + inputs + outputs)
+    x, weight = (torch.randn(n, inputs, generator=drawn).to(CUDA, dtype) for n in (rows, outputs))
+    return x, weight
+
+
+def gated_ref(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    gate, up = (x.double() @ weight.double().T).chunk(2, dim=1)
+    return gate / (1 + torch.exp(-gate)) * up
+
+
+def assert_near(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(actual.double(), expected, rtol=0, atol=TOLERANCE[actual.dtype] * scale)
+
+
+class Hopper:
+    """Everything runs on an H200 that has no memory: kernels are noted instead of compiled."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.loaded: list[cuda_source.Source] = []
+        monkeypatch.setattr(cuda_source, "runs_on", lambda device: True)
+        monkeypatch.setattr(cuda_source, "num_multiprocessors", lambda device: 132)
+        monkeypatch.setattr(cuda_source, "load", lambda source, *_: self.loaded.append(source))

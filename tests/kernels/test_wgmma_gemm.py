@@ -1,0 +1,190 @@
+"""Products of tens of rows in CUDA C++: launches that fit, code that compiles, and on a GPU the right sums."""
+
+import pytest
+import torch
+from kernels.product_cases import CUDA, DTYPES, SHAPES, Hopper, assert_near, gated_ref, operands
+
+from specbench.harness.engines.native.models import linear
+from specbench.kernels import cuda_source, wgmma_gemm
+from specbench.kernels.wgmma_gemm import (
+    MAX_ROWS,
+    MIN_ROWS,
+    ROW_BLOCKS,
+    Tiles,
+    choose_tiles,
+    source,
+    wgmma_gated,
+    wgmma_linear,
+    wgmma_tiles,
+)
+
+VOCABULARY = 128256
+LARGE = [shape for shape in SHAPES if shape[1] >= 4096 and shape[0] not in (VOCABULARY, 1536)]  # Llama's
+
+
+@pytest.mark.parametrize("rows", [MIN_ROWS, 64, 65, 97, MAX_ROWS])
+@pytest.mark.parametrize(("outputs", "inputs", "is_gated"), LARGE)
+def test_launches_fit(rows, outputs, inputs, is_gated):
+    tiles = choose_tiles(rows, outputs, inputs, is_gated)
+    assert tiles is not None and tiles.rows >= rows and tiles.rows in ROW_BLOCKS
+    assert tiles.num_stages >= 3 and tiles.shared_bytes <= cuda_source.MAX_SHARED_BYTES
+    registers = tiles.registers
+    assert 2 * registers["MULTIPLY_REGISTERS"] + registers["COPY_REGISTERS"] <= 3 * registers["REGISTERS"]
+    assert 384 * registers["REGISTERS"] <= 1 << 16 and all(count % 8 == 0 for count in registers.values())
+    meeting = (tiles.split - 1) * -(-tiles.rows // 8 // tiles.split) * 8 * tiles.outputs * 4
+    assert meeting <= tiles.num_stages * tiles._stage_bytes, "sums that meet take the place of the stages"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "inputs", "is_gated", "split"),
+    [(6144, 4096, False, 2), (4096, 4096, False, 3), (2560, 8192, False, 4), (28672, 4096, True, 1)],
+)
+def test_inputs_are_split_while_all_clusters_run_at_once(outputs, inputs, is_gated, split):
+    tiles = choose_tiles(64, outputs, inputs, is_gated)
+    assert tiles is not None and tiles.split == split
+    assert -(-outputs // tiles.outputs) <= {1: 264, 2: 66, 3: 39, 4: 30}[split]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(64, 64, False), (4100, 4096, False), (4104, 4096, True), (4096, 4100, False), (VOCABULARY, 4096, False)],
+    ids=["small", "outputs left over", "gates left over", "inputs left over", "a vocabulary"],
+)
+def test_what_other_kernels_take(shape):
+    assert choose_tiles(64, *shape) is None
+
+
+@pytest.fixture
+def hopper(monkeypatch):
+    wgmma_gemm._met_tiles.cache_clear()
+    yield Hopper(monkeypatch)
+    wgmma_gemm._met_tiles.cache_clear()
+
+
+def test_all_numbers_of_rows_are_compiled_when_one_is_first_met(hopper):
+    x, weight = torch.zeros(MIN_ROWS, 4096, dtype=torch.float16), torch.zeros(6144, 4096, dtype=torch.float16)
+    assert wgmma_tiles(x[1:], weight) is None and not hopper.loaded, "few rows meet nothing"
+    assert wgmma_tiles(x, weight) == choose_tiles(MIN_ROWS, 6144, 4096, False)
+    assert {dict(source.constants)["ROWS"] for source in hopper.loaded} == {*ROW_BLOCKS}
+    before = len(hopper.loaded)
+    assert wgmma_tiles(x.new_zeros(MAX_ROWS, 4096), weight) == choose_tiles(MAX_ROWS, 6144, 4096, False)
+    assert len(hopper.loaded) == before
+
+
+def test_rows_that_a_bulk_copy_cannot_read(hopper):
+    weight = torch.zeros(8192, 512, dtype=torch.float16)
+    wide = torch.zeros(64, 1032, dtype=torch.float16)
+    assert wgmma_tiles(wide[:, :512], weight) is not None
+    assert wgmma_tiles(wide[:, 1:513], weight) is None, "an address that is no multiple of 16"
+    assert wgmma_tiles(torch.zeros(64, 516, dtype=torch.float16)[:, :512], weight) is None, "rows of 1,032 bytes"
+    assert wgmma_tiles(torch.zeros(MAX_ROWS + 1, 512, dtype=torch.float16), weight) is None
+    assert wgmma_tiles(torch.zeros(64, 512), weight.float()) is None
+    assert wgmma_tiles(torch.zeros(64, 512), weight) is None
+
+
+def test_a_layer_multiplies_by_it(hopper, monkeypatch):
+    called = []
+    monkeypatch.setattr(linear, "wgmma_linear", lambda x, weight, bias, tiles: called.append(("linear", bias, tiles)))
+    monkeypatch.setattr(linear, "wgmma_gated", lambda x, weight, tiles: called.append(("gated", None, tiles)))
+    bias = torch.zeros(16384, dtype=torch.float16)
+    weight, x = torch.zeros(16384, 512, dtype=torch.float16), torch.zeros(80, 512, dtype=torch.float16)
+    linear.Linear(weight, bias)(x)
+    linear.Linear(weight).gated(x)
+    assert [name for name, *_ in called] == ["linear", "gated"] and called[0][1] is bias
+    assert [tiles for *_, tiles in called] == [choose_tiles(80, 16384, 512, is_gated) for is_gated in (False, True)]
+
+
+@pytest.mark.parametrize("is_half", [False, True])
+@pytest.mark.parametrize(("outputs", "is_gated"), [(128, False), (256, True)])
+@pytest.mark.parametrize("split", [1, 3])
+@pytest.mark.parametrize("rows", ROW_BLOCKS)
+def test_compiles_for_sm90(rows, split, outputs, is_gated, is_half):
+    code = cuda_source.binary(source(Tiles(outputs, rows, split), is_gated, is_half), "sm_90a")
+    assert code.startswith(b"\x7fELF") and b"wgmma_gemm" in code
+
+
+def test_what_does_not_compile_says_why():
+    with pytest.raises(RuntimeError, match="gate and up belong together"):
+        cuda_source.binary(source(Tiles(128, 64), True, False), "sm_90a")
+
+
+@pytest.mark.gpu
+@DTYPES
+@pytest.mark.parametrize("rows", [2, 49, 64, 77, 80, 90, 128])
+@pytest.mark.parametrize(("outputs", "inputs"), [(8, 256), (48, 320), (304, 2120), (18000, 256)], ids=str)
+@pytest.mark.parametrize("split", [1, 2, 3, 4])
+def test_linear_with_ragged_blocks(rows, inputs, outputs, split, dtype):
+    """Blocks that reach behind the last output, stages behind the last input, more rounds than one."""
+    x, weight = operands(rows, inputs, outputs, dtype)
+    bias = (torch.randn(outputs, device=CUDA) * inputs**0.5).to(dtype)  # as large as the sums: a wrong one shows
+    tiles = Tiles(128, next(block for block in ROW_BLOCKS if block >= rows), split)
+    expected = x.double() @ weight.double().T
+    assert_near(wgmma_linear(x, weight, None, tiles), expected)
+    assert_near(wgmma_linear(x, weight, bias, tiles), expected + bias.double())
+
+
+@pytest.mark.gpu
+@DTYPES
+@pytest.mark.parametrize("rows", [49, 77, 96, 128])
+@pytest.mark.parametrize(("outputs", "inputs"), [(8, 256), (48, 320), (17000, 576)], ids=str)
+@pytest.mark.parametrize("split", [1, 2, 4])
+def test_gated_with_ragged_blocks(rows, inputs, outputs, split, dtype):
+    x, weight = operands(rows, inputs, 2 * outputs, dtype)
+    y = wgmma_gated(x, weight, Tiles(256, next(block for block in ROW_BLOCKS if block >= rows), split))
+    assert y.shape == (rows, outputs) and y.dtype == dtype
+    assert_near(y, gated_ref(x, weight))
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, is_gated: bool) -> torch.Tensor:
+    tiles = wgmma_tiles(x, weight, is_gated)
+    assert tiles is not None
+    return wgmma_gated(x, weight, tiles) if is_gated else wgmma_linear(x, weight, None, tiles)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [64, 80, MAX_ROWS])
+@pytest.mark.parametrize(("outputs", "inputs", "is_gated"), LARGE)
+def test_the_chosen_launches_of_real_shapes(rows, outputs, inputs, is_gated):
+    x, weight = operands(rows, inputs, outputs, torch.bfloat16)
+    assert_near(product(x, weight, is_gated), gated_ref(x, weight) if is_gated else x.double() @ weight.double().T)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("outputs", "inputs", "is_gated"), [(6144, 4096, False), (28672, 4096, True)])
+def test_a_row_has_the_same_bits_among_fewer_and_among_more(outputs, inputs, is_gated):
+    x, weight = operands(MAX_ROWS, inputs, outputs, torch.bfloat16)
+    together = product(x, weight, is_gated)
+    for count in (MIN_ROWS, 64, 70, 90, 120):
+        assert torch.equal(product(x[-count:], weight, is_gated), together[-count:])
+
+
+@pytest.mark.gpu
+def test_strided_rows_and_nothing_beside_them():
+    x, weight = operands(60, 512, 4096, torch.float16)
+    padded = torch.full((60, 640), float("nan"), device=CUDA, dtype=x.dtype)
+    padded[:, :512] = x
+    assert torch.equal(product(padded[:, :512], weight, False), product(x, weight, False))
+
+
+@pytest.mark.gpu
+def test_a_captured_chain_waits_for_its_inputs():
+    """Each product reads the one before it, whose kernel may still run when it starts."""
+    x, weight = operands(64, 2048, 2048, torch.bfloat16)
+    weight *= 0.03
+    torch.cuda.synchronize()  # weights are read before the wait for the kernel before
+
+    def chain(y: torch.Tensor, in_order: bool) -> torch.Tensor:
+        for _ in range(20):
+            y = product(y, weight, False)
+            if in_order:
+                torch.cuda.synchronize()
+        return y
+
+    chain(x, in_order=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = chain(x, in_order=False)
+    for seed in range(20):
+        x.copy_(torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)))
+        graph.replay()
+        assert torch.equal(captured, chain(x, in_order=True))
