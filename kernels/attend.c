@@ -161,6 +161,21 @@ static inline __attribute__((always_inline)) void attend(const Step *s, int64_t 
     }
 }
 
+/* Fetches part `part` of `parts` of the keys and values of all requests. */
+void specbench_fetch_keys(const Step *s, int64_t part, int64_t parts) {
+    for (int64_t b = 0; b < s->requests; b++) {
+        const int32_t *pages = s->block_table + b * s->table_stride;
+        int64_t end = s->kv_len[b] * (part + 1) / parts;
+        for (int64_t key = s->kv_len[b] * part / parts; key < end; key++) {
+            int64_t at = pages[key / s->page_size] * s->page_stride + key % s->page_size * s->slot_stride;
+            for (int64_t i = 0; i < s->hkv * s->d; i += 32) {
+                __builtin_prefetch(s->k + at + i, 0, 2);
+                __builtin_prefetch(s->v + at + i, 0, 2);
+            }
+        }
+    }
+}
+
 /* The query heads of key head `head`, of the rows of request b; room: for `specbench_attend_floats`. */
 void specbench_attend_head(const Step *s, int64_t b, int64_t head, float *room) {
     /* lengths that the compiler knows become straight vector code */

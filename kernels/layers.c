@@ -52,10 +52,15 @@ static int64_t items_of(const Pass *pass, const Product *product, int kind) {
     return kind == GATE_UP ? pass->intermediate / PANEL : (product->outputs + PANEL - 1) / PANEL;
 }
 
-/* One key head of one request: its rows' keys and values are stored, then its query heads attend. */
-static void attend(const Pass *pass, int64_t at, int64_t item, float *room) {
+static Step step_at(const Pass *pass, int64_t at) {
     Step s = pass->step;
     s.k = pass->places[at].k, s.v = pass->places[at].v;
+    return s;
+}
+
+/* One key head of one request: its rows' keys and values are stored, then its query heads attend. */
+static void attend(const Pass *pass, int64_t at, int64_t item, float *room) {
+    Step s = step_at(pass, at);
     int64_t b = item / s.hkv, head = item % s.hkv, first = s.cu_q[b], mixed = (s.hq + 2 * s.hkv) * s.d;
     specbench_rope_store_heads(pass->qkv + first * mixed, pass->cos_sin, pass->position + first, pass->slot + first,
                                pass->places[at].k, pass->places[at].v, pass->q + first * s.hq * s.d,
@@ -112,6 +117,10 @@ static void work(void *given) {
             wait_for(phase - 1, (const char *)product.w + item * size, !fetches ? 0 : left < FETCHED ? left : FETCHED);
         }
         for (; item < items; item = __atomic_fetch_add(&phase->taken, 1, __ATOMIC_RELAXED)) {
+            if (kind == QKV) { /* while memory is busy anyway: attention would wait for each of them */
+                Step step = step_at(pass, at);
+                specbench_fetch_keys(&step, item, items);
+            }
             if (kind == ATTEND) attend(pass, at, item, room);
             else if (kind == GATE_UP) gate_up(pass, &product, item, part);
             else specbench_panel(&product, item, part);

@@ -30,6 +30,10 @@ static inline __attribute__((always_inline)) void tile(const Product *of, int64_
             sum[r][b] = from ? _mm512_loadu_ps(part + (row + r) * PANEL + b * LANES) : _mm512_setzero_ps();
     for (int64_t i = 0; i < n; i += 2, w += 2 * PANEL) {
         __m512bh weights[WIDE];
+        /* The processor fetches ahead only to the end of a page of 4 KB. All layers of SmolLM2 take 4% less time with
+           this; with as many lines for several rows as for one, 8% more. */
+        if (i % 16 == 0)
+            for (int k = 0; k < (rows == 1 ? 16 : 8); k++) __builtin_prefetch((const char *)w + 4096 + k * 64, 0, 2);
 #pragma GCC unroll 4
         for (int b = 0; b < WIDE; b++) weights[b] = (__m512bh)_mm512_loadu_si512(w + 2 * b * LANES);
 #pragma GCC unroll 6

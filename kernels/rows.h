@@ -60,6 +60,7 @@ typedef struct { /* the rows and keys of one step */
     float scale;
 } Step;
 
+void specbench_fetch_keys(const Step *step, int64_t part, int64_t parts);
 int specbench_attends(const Step *step, int64_t most);
 int64_t specbench_attend_floats(const Step *step, int64_t b);
 void specbench_attend_head(const Step *step, int64_t b, int64_t head, float *room);
