@@ -23,8 +23,8 @@ static inline void fetch(const bf16 *cache, const int64_t *at, int64_t n, int64_
 }
 
 /* `n` rows as fp32 [BLOCK, d], zeros behind them */
-static inline __attribute__((always_inline)) void widen(float *restrict to, const bf16 *cache, const int64_t *at, int64_t n,
-                                                        const int64_t d) {
+static inline __attribute__((always_inline)) void widen(float *restrict to, const bf16 *cache, const int64_t *at,
+                                                        int64_t n, const int64_t d) {
     for (int64_t j = 0; j < n; j++) {
         const bf16 *row = cache + at[j];
         for (int64_t i = 0; i < d; i++) to[j * d + i] = wide(row[i]);
@@ -39,8 +39,8 @@ static inline __m512 folded(__m512 a, __m512 b) { /* [a0 + a2, a1 + a3, b0 + b2,
     return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
 }
 
-/* out[j] = the sum of all lanes of x[j]: each step adds the upper half of the lanes to the lower, of two vectors at once.
-   For one vector after another that takes more operations than its products. */
+/* out[j] = the sum of all lanes of x[j]: each step adds the upper half of the lanes to the lower, of two vectors at
+   once. For one vector after another that takes more operations than its products. */
 static inline __attribute__((always_inline)) void sums(const __m512 *x, float *out) {
     __m512 quarter[4], two[2];
 #pragma GCC unroll 4
@@ -59,7 +59,8 @@ static inline __attribute__((always_inline)) void sums(const __m512 *x, float *o
 #endif
 
 /* out[j] = q . block[j] */
-static inline __attribute__((always_inline)) void dots(const float *q, const float *block, float *out, const int64_t d) {
+static inline __attribute__((always_inline)) void dots(const float *q, const float *block, float *out,
+                                                       const int64_t d) {
 #ifdef __AVX512F__
     if (d % 32 == 0) {
         __m512 sum[BLOCK] = {0};
@@ -68,7 +69,8 @@ static inline __attribute__((always_inline)) void dots(const float *q, const flo
 #pragma GCC unroll 16
             for (int j = 0; j < BLOCK; j++) {
                 const float *mine = block + j * d + i;
-                __m512 part = _mm512_fmadd_ps(low, _mm512_loadu_ps(mine), _mm512_mul_ps(high, _mm512_loadu_ps(mine + 16)));
+                __m512 part = _mm512_mul_ps(high, _mm512_loadu_ps(mine + 16));
+                part = _mm512_fmadd_ps(low, _mm512_loadu_ps(mine), part);
                 sum[j] = _mm512_add_ps(sum[j], part);
             }
         }
@@ -84,8 +86,13 @@ static inline __attribute__((always_inline)) void dots(const float *q, const flo
 }
 
 static void softmax(float *p, int64_t keys) {
-    float top = -INFINITY, total = 0;
-    for (int64_t key = 0; key < keys; key++) top = p[key] > top ? p[key] : top;
+    float tops[BLOCK], top = -INFINITY, total = 0;
+    int64_t whole = keys - keys % BLOCK;
+    for (int64_t i = 0; i < BLOCK; i++) tops[i] = -INFINITY;
+    for (int64_t key = 0; key < whole; key += BLOCK) /* a single maximum would be no vector instruction */
+        for (int64_t i = 0; i < BLOCK; i++) tops[i] = p[key + i] > tops[i] ? p[key + i] : tops[i];
+    for (int64_t i = 0; i < BLOCK; i++) top = tops[i] > top ? tops[i] : top;
+    for (int64_t key = whole; key < keys; key++) top = p[key] > top ? p[key] : top;
     for (int64_t key = 0; key < keys; key++) p[key] = p[key] == -INFINITY ? 0 : fast_exp(p[key] - top);
     for (int64_t key = 0; key < keys; key++) total += p[key];
     for (int64_t key = 0; key < keys; key++) p[key] /= total;
@@ -204,8 +211,8 @@ int specbench_attention(const bf16 *q, const bf16 *k, const bf16 *v, bf16 *out, 
                         int64_t mask_rows, int64_t m, int64_t requests, int64_t total_rows, int64_t hq, int64_t hkv,
                         int64_t d, int64_t page_size, int64_t page_stride, int64_t slot_stride, float scale,
                         int64_t most) {
-    Step step = {q, k, v, out, cu_q, kv_len, block_table, mask, table_stride, mask_rows, m, requests, total_rows, hq, hkv,
-                 d, page_size, page_stride, slot_stride, scale};
+    Step step = {q, k, v, out, cu_q, kv_len, block_table, mask, table_stride, mask_rows, m, requests, total_rows, hq,
+                 hkv, d, page_size, page_stride, slot_stride, scale};
     if (!specbench_attends(&step, most)) return 1;
     for (int64_t b = 0; b < requests; b++) {
         if (cu_q[b + 1] == cu_q[b]) continue;

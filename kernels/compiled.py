@@ -40,7 +40,7 @@ _ARGUMENTS = {
     "specbench_product": [*[_P] * 4, *[_I] * 4, _P, _I],
     "specbench_after_attention": [*[_P] * 8, *[_I] * 6, _F, _P, _I],
     "specbench_product_panel": [],
-    "specbench_layers": [*[_P] * 12, *[_I] * 15, _F, _F, _I, _P, _I],
+    "specbench_layers": [*[_P] * 12, *[_I] * 15, _F, _F, _P, _I],
 }
 WIDEST_HEAD = 256  # as in the file
 MAX_ROWS = 256

@@ -1,7 +1,7 @@
-/* The small operations of a decode round on a CPU, in bfloat16 except for the random numbers, on one thread: where torch
-   needs ten operations of a few microseconds each, one call does the same. The semantics are those of the references
-   beside the Python callers: sums in fp32, one rounding to bfloat16 at the end. Strides are in elements; last dimensions
-   are dense. */
+/* The small operations of a decode round on a CPU, in bfloat16 except for the random numbers, on one thread: where
+   torch needs ten operations of a few microseconds each, one call does the same. The semantics are those of the
+   references beside the Python callers: sums in fp32, one rounding to bfloat16 at the end. Strides are in elements;
+   last dimensions are dense. */
 
 #include "rows.h"
 

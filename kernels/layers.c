@@ -1,8 +1,9 @@
 /* The layers of a decoder over few rows of a step, in one call: threads go through them together.
 
    A layer is five phases of independent items. Whoever has finished a phase's last item does what must come between it
-   and the next, and opens that. A thread that waits for this has already taken its item and fetches its weights: memory,
-   on whose speed a round depends, is idle as little as possible. A thread that is held up holds up only its own item. */
+   and the next, and opens that. A thread that waits for this has already taken its item and fetches its weights:
+   memory, on whose speed a round depends, is idle as little as possible. A thread that is held up holds up only its own
+   item. */
 
 #include <sched.h>
 
@@ -32,7 +33,7 @@ typedef struct {
     const int64_t *position, *slot;
     Step step; /* but for a layer's keys and values */
     bf16 *residual, *out, *normed, *qkv, *q, *y, *both, *acted;
-    int64_t num_layers, hidden, intermediate, stride_residual, stride_kept, floats;
+    int64_t num_layers, hidden, intermediate, stride_kept, floats;
     float eps;
 } Pass;
 
@@ -64,8 +65,8 @@ static void attend(const Pass *pass, int64_t at, int64_t item, float *room) {
     int64_t b = item / s.hkv, head = item % s.hkv, first = s.cu_q[b], mixed = (s.hq + 2 * s.hkv) * s.d;
     specbench_rope_store_heads(pass->qkv + first * mixed, pass->cos_sin, pass->position + first, pass->slot + first,
                                pass->places[at].k, pass->places[at].v, pass->q + first * s.hq * s.d,
-                               pass->layers[at].head_norm, s.cu_q[b + 1] - first, s.hq, s.hkv, s.d, mixed, pass->eps, head,
-                               head + 1);
+                               pass->layers[at].head_norm, s.cu_q[b + 1] - first, s.hq, s.hkv, s.d, mixed, pass->eps,
+                               head, head + 1);
     specbench_attend_head(&s, b, head, room);
 }
 
@@ -82,12 +83,13 @@ static void finish(const Pass *pass, int64_t at, int kind) {
     const Layer *layer = pass->layers + at;
     int64_t rows = pass->step.total_rows, h = pass->hidden, is_last = at == pass->num_layers - 1;
     if (kind != O && kind != DOWN) return;
-    specbench_rms_norm(pass->y, pass->residual, kind == O ? layer->post_norm : layer->next_norm,
-                       kind == DOWN && is_last ? pass->out : pass->normed, rows, h, h, pass->stride_residual, h, pass->eps);
+    const bf16 *weight = kind == O ? layer->post_norm : layer->next_norm;
+    bf16 *out = kind == DOWN && is_last ? pass->out : pass->normed;
+    specbench_rms_norm(pass->y, pass->residual, weight, out, rows, h, h, h, h, pass->eps);
     bf16 *kept = pass->places[at].kept;
     if (kind == DOWN && kept)
         for (int64_t t = 0; t < rows; t++)
-            memcpy(kept + t * pass->stride_kept, pass->residual + t * pass->stride_residual, h * sizeof(bf16));
+            memcpy(kept + t * pass->stride_kept, pass->residual + t * h, h * sizeof(bf16));
 }
 
 /* Until the phase is over; meanwhile fetches `bytes` from `next` on. */
@@ -133,29 +135,28 @@ static void work(void *given) {
     free(room);
 }
 
-/* All layers over the rows of a step: residual [rows, hidden] takes their sums in place, normed [rows, hidden] is its norm
-   before the first layer and is overwritten, out [rows, hidden] its last norm. intermediate: a multiple of the panel.
-   q, k, v and out of attention as in specbench_attention. Returns 0; -1 without memory; 1, with nothing done, for what
-   specbench_attention does not take, for rows of no request and for more than MOST_ROWS. */
+/* All layers over the rows of a step: residual [rows, hidden] takes their sums in place, normed [rows, hidden] is its
+   norm before the first layer and is overwritten, out [rows, hidden] its last norm. intermediate: a multiple of PANEL.
+   Lengths, pages, mask and caches as in specbench_attention. Returns 0; -1 without memory; 1, with nothing done, for a
+   request of fewer keys than rows or than m, for rows of no request and for more than MOST_ROWS. As many scores as
+   there are: with keys fetched ahead and heads on all threads it is faster than torch's operations at any length. */
 int specbench_layers(const int64_t *layers, const int64_t *places, bf16 *residual, bf16 *normed, bf16 *out,
                      const float *cos_sin, const int64_t *position, const int64_t *slot, const int32_t *cu_q,
                      const int32_t *kv_len, const int32_t *block_table, const uint8_t *mask, int64_t num_layers,
                      int64_t hidden, int64_t intermediate, int64_t stride_kept, int64_t table_stride, int64_t mask_rows,
                      int64_t m, int64_t requests, int64_t rows, int64_t hq, int64_t hkv, int64_t d, int64_t page_size,
-                     int64_t page_stride, int64_t slot_stride, float scale, float eps, int64_t most, Fork fork,
-                     int64_t threads) {
-    Step step = {NULL, NULL, NULL, NULL, cu_q, kv_len, block_table, mask, table_stride, mask_rows, m, requests, rows, hq, hkv,
-                 d, page_size, page_stride, slot_stride, scale};
-    if (rows > MOST_ROWS || cu_q[requests] != rows || !specbench_attends(&step, most)) return 1;
+                     int64_t page_stride, int64_t slot_stride, float scale, float eps, Fork fork, int64_t threads) {
+    Step step = {NULL, NULL, NULL, NULL, cu_q, kv_len, block_table, mask, table_stride, mask_rows, m, requests, rows,
+                 hq, hkv, d, page_size, page_stride, slot_stride, scale};
+    if (rows > MOST_ROWS || cu_q[requests] != rows || !specbench_attends(&step, INT64_MAX)) return 1;
     int64_t attended = hq * d, mixed = attended + 2 * hkv * d, size = num_layers * PHASES * sizeof(Phase);
     char *room = calloc(1, size + rows * (mixed + 2 * attended + hidden + 3 * intermediate) * sizeof(bf16));
     if (!room) return -1;
-    bf16 *qkv = (bf16 *)(room + size), *q = qkv + rows * mixed, *attn = q + rows * attended, *y = attn + rows * attended;
-    bf16 *both = y + rows * hidden;
+    bf16 *qkv = (bf16 *)(room + size), *q = qkv + rows * mixed, *attn = q + rows * attended;
+    bf16 *y = attn + rows * attended, *both = y + rows * hidden, *acted = both + rows * 2 * intermediate;
     step.q = q, step.out = attn;
-    Pass pass = {(const Layer *)layers, (const Place *)places, (Phase *)room, cos_sin, position, slot, step, residual, out,
-                 normed, qkv, q, y, both, both + rows * 2 * intermediate, num_layers, hidden, intermediate,
-                 hidden, stride_kept, 0, eps};
+    Pass pass = {(const Layer *)layers, (const Place *)places, (Phase *)room, cos_sin, position, slot, step,
+                 residual, out, normed, qkv, q, y, both, acted, num_layers, hidden, intermediate, stride_kept, 0, eps};
     for (int64_t b = 0; b < requests; b++) {
         int64_t floats = specbench_attend_floats(&step, b);
         if (floats > pass.floats) pass.floats = floats;

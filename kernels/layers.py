@@ -65,15 +65,14 @@ class Layers:
         kv_slot_T: Tensor,
         meta: AttentionMetadata,
         scale: float,
-        most_scores: int,
     ) -> Tensor | None:
         """The layers over `normed_TH`, the norm of `residual_TH` before the first of them: returns the norm behind the
         last [T, H]. `residual_TH` takes the sums in place, `normed_TH` is overwritten. `caches`: dense keys and values
         of each layer, alike, where those of the rows are stored; `kept`: by layer, where the residual that leaves it is
         copied to, columns of one [T, F]. The rest is as for rope_store_kv and for an attention backend.
 
-        None, with nothing done, for rows that the function does not take: more than `MAX_ROWS`, of no request, with
-        more scores of a key head than `most_scores`, or with fewer keys than rows. Raises MemoryError."""
+        None, with nothing done, for rows that the function does not take: more than `MAX_ROWS`, of no request, or of
+        one with fewer keys than rows. Raises MemoryError."""
         num_rows, hidden = residual_TH.shape
         k_cache, v_cache = caches[0]
         mask, table_BP = meta.tree_mask_BQM, meta.block_table_BP
@@ -129,7 +128,6 @@ class Layers:
             slot_stride,
             scale,
             self._eps,
-            most_scores,
             fork(),
             torch.get_num_threads(),
         )

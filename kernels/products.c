@@ -19,8 +19,8 @@ typedef struct {
 } Job;
 
 /* `rows` rows and one panel over inputs [from, from + n): sums go on from `part` and end there, or in out. */
-static inline __attribute__((always_inline)) void tile(const Product *of, int64_t panel, int64_t row, int64_t from, int64_t n,
-                                                       float *part, const int rows) {
+static inline __attribute__((always_inline)) void tile(const Product *of, int64_t panel, int64_t row, int64_t from,
+                                                       int64_t n, float *part, const int rows) {
     const bf16 *x = of->x + row * of->stride_x + from, *w = of->w + (panel * of->inputs + from) * PANEL;
     __m512 sum[ROWS][WIDE];
 #pragma GCC unroll 6

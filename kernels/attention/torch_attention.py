@@ -22,7 +22,7 @@ from specbench.kernels.attention.base import AttentionMetadata
 _MAX_PACKED_ROWS = 256
 # Up to this product of query rows (of one key head), keys and requests, one compiled loop on one core is faster than
 # torch's operations on two.
-MAX_COMPILED_SCORES = 6000
+_MAX_COMPILED_SCORES = 6000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class TorchAttention:
 def _attend_compiled(
     q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: AttentionMetadata, scale: float, out_THD: Tensor | None
 ) -> Tensor | None:
-    """None for more scores than `MAX_COMPILED_SCORES`, and for lengths that `_check_keys` refuses: the function reads
+    """None for more scores than `_MAX_COMPILED_SCORES`, and for lengths that `_check_keys` refuses: the function reads
     them itself, which costs a layer 5 us less than reading them here."""
     out_THD = torch.empty_like(q_THD) if out_THD is None else out_THD
     mask = meta.tree_mask_BQM
@@ -141,7 +141,7 @@ def _attend_compiled(
         page_stride,
         slot_stride,
         scale,
-        MAX_COMPILED_SCORES,
+        _MAX_COMPILED_SCORES,
     )
     if status < 0:
         raise MemoryError("no memory for the scores of attention")

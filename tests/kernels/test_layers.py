@@ -10,6 +10,7 @@ import torch
 from kernels.test_attention import Case, make_step
 
 from specbench.kernels import compiled
+from specbench.kernels.attention import torch_attention
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.layers import MAX_ROWS, Layers, LayerWeights
 from specbench.kernels.product import after_attention, pack, product
@@ -18,7 +19,6 @@ from specbench.kernels.rope_store_kv import rope_store_kv
 
 CPU, BF16, EPS = torch.device("cpu"), torch.bfloat16, 1e-5
 HIDDEN, INTERMEDIATE, NUM_LAYERS = 96, 192, 3
-ENOUGH = 1 << 20
 pytestmark = pytest.mark.skipif(pack(torch.zeros(1, 2, dtype=BF16)) is None, reason="no C compiler, or no AVX512-BF16")
 
 
@@ -86,10 +86,10 @@ class Toy:
             kept.append(residual_TH.clone())
         return x_TH, residual_TH, caches, kept
 
-    def in_one(self, kept: dict[int, torch.Tensor] | None = None, most_scores: int = ENOUGH):
+    def in_one(self, kept: dict[int, torch.Tensor] | None = None):
         residual_TH, normed_TH, caches = self.inputs()
         run = Layers(self.weights, self.hq, self.hkv, EPS)
-        where = (self.cos_sin_MD, self.position_T, self.slot_T, self.step.meta, self.step.scale, most_scores)
+        where = (self.cos_sin_MD, self.position_T, self.slot_T, self.step.meta, self.step.scale)
         out_TH = run(residual_TH, normed_TH, caches, kept or {}, *where)
         return out_TH, residual_TH, caches
 
@@ -118,6 +118,13 @@ def test_the_bits_are_those_of_its_steps(case, threads, has_extras, monkeypatch)
         assert torch.equal(k, own_k) and torch.equal(v, own_v)
 
 
+def test_more_scores_than_attention_alone_takes(monkeypatch):
+    toy = Toy(Case(lengths=((6, 1200),)))
+    out = toy.in_one()[0]
+    monkeypatch.setattr(torch_attention, "_MAX_COMPILED_SCORES", 1 << 30)
+    assert torch.equal(out, toy.in_steps()[0])
+
+
 def test_many_times_in_a_row_threads_wait_for_each_other():
     toy = Toy(Case(lengths=((2, 40),)))
     right = toy.in_one()[0]
@@ -127,11 +134,10 @@ def test_many_times_in_a_row_threads_wait_for_each_other():
 def test_rows_that_it_leaves_to_its_steps():
     few, many = Toy(Case(lengths=((2, 40),))), Toy(Case(lengths=((MAX_ROWS + 1, 40),)))
     assert many.in_one()[0] is None
-    out, residual, caches = few.in_one(most_scores=2 * 40 * (few.hq // few.hkv) - 1)
+    few.step.meta.kv_len_B.fill_(1)  # fewer keys than rows
+    out, residual, caches = few.in_one()
     assert out is None and torch.equal(residual, few.residual_TH)
     assert all(torch.equal(k, given) for (k, _), (given, _) in zip(caches, few.caches, strict=True))
-    few.step.meta.kv_len_B.fill_(1)  # fewer keys than rows
-    assert few.in_one()[0] is None
 
 
 def test_weights_that_it_takes():

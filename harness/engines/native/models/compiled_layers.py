@@ -11,7 +11,7 @@ from specbench.harness.engines.native.models.forward import Attention, ForwardBa
 from specbench.harness.engines.native.models.linear import Linear
 from specbench.harness.engines.native.models.mlp import DenseMlp
 from specbench.kernels import compiled
-from specbench.kernels.attention.torch_attention import MAX_COMPILED_SCORES, TorchAttention
+from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.layers import MAX_ROWS, Layers, LayerWeights
 
 if TYPE_CHECKING:
@@ -75,5 +75,4 @@ def run_compiled(
         batch.kv_slot_T,
         batch.parts[0].meta,
         attention.scale,
-        MAX_COMPILED_SCORES,
     )
