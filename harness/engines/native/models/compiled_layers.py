@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.decoder_layer import DecoderLayer
 from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache
 from specbench.harness.engines.native.models.linear import Linear
 from specbench.harness.engines.native.models.mlp import DenseMlp
@@ -14,15 +15,12 @@ from specbench.kernels import compiled
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.layers import MAX_ROWS, Layers, LayerWeights
 
-if TYPE_CHECKING:
-    from specbench.harness.engines.native.models.llama import LlamaModel
 
-
-def compiled_layers(model: LlamaModel) -> Layers | None:
+def compiled_layers(layers: Sequence[DecoderLayer], norm_H: Tensor, config: ModelConfig) -> Layers | None:
     """None if a product of a layer is not compiled, or is shared by a group, or if a layer has experts."""
-    norms = [*(layer.input_norm for layer in model.layers[1:]), model.norm_H]
+    norms = [*(layer.input_norm for layer in layers[1:]), norm_H]
     found = []
-    for layer, next_norm_H in zip(model.layers, norms, strict=True):
+    for layer, next_norm_H in zip(layers, norms, strict=True):
         mlp = layer.mlp
         if not isinstance(mlp, DenseMlp):
             return None
@@ -36,8 +34,7 @@ def compiled_layers(model: LlamaModel) -> Layers | None:
         if not Layers.take(weights):
             return None
         found.append(weights)
-    c = model.config
-    return Layers(found, c.num_q_heads, c.num_kv_heads, c.rms_norm_eps)
+    return Layers(found, config.num_q_heads, config.num_kv_heads, config.rms_norm_eps)
 
 
 def takes_pass(batch: ForwardBatch, attention: Attention, caches: Sequence[KVCache], aux_layers: Sequence[int]) -> bool:

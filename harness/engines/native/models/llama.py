@@ -8,7 +8,6 @@ products, residual kept in place, rope and KV write in one operation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -16,28 +15,17 @@ from torch import Tensor
 
 from specbench.harness.engines.native.models.compiled_layers import compiled_layers, run_compiled, takes_pass
 from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.decoder_layer import DecoderLayer
 from specbench.harness.engines.native.models.expert_reads import ExpertReads
 from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import ALONE, Group
-from specbench.harness.engines.native.models.mlp import Experts, Mlp, rest_of_layer
+from specbench.harness.engines.native.models.mlp import Experts, rest_of_layer
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.compiled import takes
 from specbench.kernels.layers import Layers
 from specbench.kernels.rms_norm import rms_norm
-
-
-@dataclass(slots=True)
-class DecoderLayer:
-    """Weights of one decoder layer."""
-
-    input_norm: Tensor
-    qkv: Product
-    o: Product
-    post_norm: Tensor
-    mlp: Mlp
-    head_norm_2D: Tensor | None = None  # for query and key heads: Qwen3
 
 
 class LlamaModel:
@@ -112,7 +100,7 @@ class LlamaModel:
 
     @cached_property
     def _compiled(self) -> Layers | None:
-        return compiled_layers(self)
+        return compiled_layers(self.layers, self.norm_H, self.config)
 
     def _in_one_call(
         self,

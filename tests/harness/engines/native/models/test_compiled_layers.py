@@ -82,4 +82,4 @@ def test_a_pass_is_one_call_with_the_same_bits(target, monkeypatch):
 
 def test_layers_that_are_not_compiled_are_left_to_their_steps(target, monkeypatch):
     monkeypatch.setattr(Linear, "packed_weight", None)
-    assert compiled_layers(target) is None
+    assert compiled_layers(target.layers, target.norm_H, target.config) is None
