@@ -1,4 +1,4 @@
-"""`few_rows.c` and `products.c`, compiled at first use by the C compiler of the machine; without one, torch's
+"""The C files of this folder, compiled at first use by the C compiler of the machine; without one, torch's
 operations do the same.
 
 A decode round on a CPU is matrix products and some hundred small operations between them, each of which costs torch
@@ -22,7 +22,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-_SOURCES = tuple(Path(__file__).with_name(name) for name in ("few_rows.c", "products.c"))
+_SOURCES = tuple(Path(__file__).with_name(name) for name in ("few_rows.c", "attend.c", "products.c", "layers.c"))
+_HEADER = Path(__file__).with_name("rows.h")
 # Sums may be reordered, so that they become vector instructions; infinities and NaN stay what they are (no -ffast-math,
 # which would also change how the whole process rounds).
 _FLAGS = (
@@ -39,6 +40,7 @@ _ARGUMENTS = {
     "specbench_product": [*[_P] * 4, *[_I] * 4, _P, _I],
     "specbench_after_attention": [*[_P] * 8, *[_I] * 6, _F, _P, _I],
     "specbench_product_panel": [],
+    "specbench_layers": [*[_P] * 12, *[_I] * 15, _F, _F, _P, _I],
 }
 WIDEST_HEAD = 256  # as in the file
 MAX_ROWS = 256
@@ -90,7 +92,7 @@ def _compiler_path() -> str | None:
 def _built(found: str) -> Path:
     """The shared object in the cache of this user, made where it is missing."""
     root = Path(os.environ.get("SPECBENCH_CACHE") or Path.home() / ".cache" / "specbench").expanduser()
-    sources = [source.read_text(encoding="utf-8") for source in _SOURCES]
+    sources = [source.read_text(encoding="utf-8") for source in (_HEADER, *_SOURCES)]
     of = "\n".join([*sources, *_FLAGS, found, platform.platform(), _cpu_flags()])
     target = root / "compiled" / f"few_rows-{hashlib.sha256(of.encode()).hexdigest()[:16]}.so"
     if not target.exists():

@@ -22,7 +22,7 @@ _ONE_THREAD = 1 << 16  # elements of a matrix below which waking a second thread
 def pack(weight_OI: Tensor) -> Tensor | None:
     """The matrix as `product` takes it; None where that does not take it: another type or device, an odd number of
     inputs, a processor or a machine without what it needs."""
-    if weight_OI.dtype != torch.bfloat16 or weight_OI.device.type != "cpu" or weight_OI.shape[1] % 2 or not _fork():
+    if weight_OI.dtype != torch.bfloat16 or weight_OI.device.type != "cpu" or weight_OI.shape[1] % 2 or not fork():
         return None
     functions = compiled.library()
     panel = functions.specbench_product_panel() if functions is not None else 0
@@ -48,7 +48,7 @@ def product(x_TI: Tensor, packed: Tensor, num_outputs: int, bias_O: Tensor | Non
         x_TI.shape[1],
         num_outputs,
         x_TI.stride(0),
-        _fork(),
+        fork(),
         torch.get_num_threads() if packed.numel() > _ONE_THREAD else 1,
     )
     if failed:
@@ -96,7 +96,7 @@ def after_attention(
         attn_TI.stride(0),
         residual_TH.stride(0),
         eps,
-        _fork(),
+        fork(),
         torch.get_num_threads() if gate_up.numel() > _ONE_THREAD else 1,
     )
     if failed:
@@ -105,7 +105,7 @@ def after_attention(
 
 
 @functools.cache
-def _fork() -> int | None:
+def fork() -> int | None:
     """Address of `GOMP_parallel` in the OpenMP that torch runs its own loops with: a second one would have threads of
     its own, and the two would spin beside each other."""
     maps = Path("/proc/self/maps")

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.decoder_layer import DecoderLayer
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.linear import Linear
-from specbench.harness.engines.native.models.llama import DecoderLayer
 from specbench.harness.engines.native.models.mlp import Experts, Mlp
 from specbench.harness.engines.native.models.split_linear import RowParallel
 from specbench.harness.store.roofline_record import ExpertsShape, ForwardShape

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from specbench.harness.engines.base import Engine
 from specbench.harness.engines.native.adapter import NativeEngine
+from specbench.harness.engines.native.models.decoder_layer import DecoderLayer
 from specbench.harness.engines.native.models.forward import ForwardBatch, KVCache
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.linear import Linear
-from specbench.harness.engines.native.models.llama import DecoderLayer, LlamaModel
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.mlp import DenseMlp, Experts, Mlp
 from specbench.kernels.attention.torch_attention import TorchAttention
 from specbench.kernels.philox import PURPOSE_SAMPLE, uniform

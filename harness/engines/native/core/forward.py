@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
+from specbench.harness.engines.native.models.llama import LlamaModel
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE
@@ -91,6 +92,8 @@ class EagerForward:
         wanted_R: Tensor | None = None,
     ) -> Tensor:
         layers = _by_layer(caches)
+        if isinstance(model, LlamaModel) and not inputs and wanted_R is None:
+            return model.forward(batch, attention, layers, features_TF)
         named = {"features_TF": features_TF, "wanted_R": wanted_R}
         return run_pieces(
             model.pieces(batch.ids_T, *inputs, **{name: each for name, each in named.items() if each is not None}),

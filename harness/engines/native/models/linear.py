@@ -73,6 +73,11 @@ class Linear:
         return _cublas(x_TI, self._weight, self.bias)
 
     @property
+    def packed_weight(self) -> Tensor | None:
+        """As kernels/product.py takes it; None if the product is not compiled."""
+        return self._compiled
+
+    @property
     def compiled_weight(self) -> Tensor | None:
         """As kernels/product.py takes it; None if the product is not compiled, or has a bias."""
         return self._compiled if self.bias is None else None

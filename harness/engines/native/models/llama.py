@@ -7,32 +7,25 @@ products, residual kept in place, rope and KV write in one operation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from specbench.harness.engines.native.models.compiled_layers import compiled_layers, run_compiled, takes_pass
 from specbench.harness.engines.native.models.config import ModelConfig
+from specbench.harness.engines.native.models.decoder_layer import DecoderLayer
 from specbench.harness.engines.native.models.expert_reads import ExpertReads
 from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import ALONE, Group
-from specbench.harness.engines.native.models.mlp import Experts, Mlp, rest_of_layer
+from specbench.harness.engines.native.models.mlp import Experts, rest_of_layer
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.kernels.attention.base import AttentionBackend
+from specbench.kernels.compiled import takes
+from specbench.kernels.layers import Layers
 from specbench.kernels.rms_norm import rms_norm
-
-
-@dataclass(slots=True)
-class DecoderLayer:
-    """Weights of one decoder layer."""
-
-    input_norm: Tensor
-    qkv: Product
-    o: Product
-    post_norm: Tensor
-    mlp: Mlp
-    head_norm_2D: Tensor | None = None  # for query and key heads: Qwen3
 
 
 class LlamaModel:
@@ -94,12 +87,42 @@ class LlamaModel:
         return [layer.head_norm_2D for layer in self.layers]
 
     def forward(
-        self, batch: ForwardBatch, attention: Attention, caches: list[KVCache], features_TF: Tensor | None = None
+        self, batch: ForwardBatch, attention: Attention, caches: Sequence[KVCache], features_TF: Tensor | None = None
     ) -> Tensor:
         """Returns the final-normed hidden states [T, H]; `features_TF` as in `pieces`."""
+        if takes_pass(batch, attention, caches, self.aux_layers) and self._compiled is not None:
+            out_TH = self._in_one_call(self._compiled, batch, attention, caches, features_TF)
+            if out_TH is not None:
+                return out_TH
         return run_pieces(
             self.pieces(batch.ids_T, features_TF), lambda layer, qkv_TX: attention(layer, qkv_TX, batch, caches[layer])
         )
+
+    @cached_property
+    def _compiled(self) -> Layers | None:
+        return compiled_layers(self.layers, self.norm_H, self.config)
+
+    def _in_one_call(
+        self,
+        layers: Layers,
+        batch: ForwardBatch,
+        attention: Attention,
+        caches: Sequence[KVCache],
+        features_TF: Tensor | None,
+    ) -> Tensor | None:
+        residual_TH = self.group.embed(batch.ids_T, self.embed_VH)
+        if not takes(residual_TH):
+            return None
+        hidden, kept = self.config.hidden_size, {}
+        for place, aux_layer in enumerate(self.aux_layers if features_TF is not None else ()):
+            assert features_TF is not None
+            part_TH = features_TF[:, place * hidden : (place + 1) * hidden]
+            if aux_layer == 0:
+                part_TH.copy_(residual_TH)
+            else:
+                kept[aux_layer - 1] = part_TH
+        normed_TH = rms_norm(residual_TH, self.layers[0].input_norm, self.config.rms_norm_eps)
+        return run_compiled(layers, batch, attention, caches, residual_TH, normed_TH, kept)
 
     def pieces(self, ids_T: Tensor, features_TF: Tensor | None = None) -> Pieces:
         """The pass over rows `ids_T`, returning the final-normed hidden states [T, H].

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from specbench.harness.engines.native.models.config import ModelConfig, read_config
+from specbench.harness.engines.native.models.decoder_layer import DecoderLayer
 from specbench.harness.engines.native.models.expert_weights import read_layer_experts
 from specbench.harness.engines.native.models.fp8_weights import Fp8Checkpoint, Fp8Random
 from specbench.harness.engines.native.models.fused_weights import (
@@ -19,7 +20,7 @@ from specbench.harness.engines.native.models.fused_weights import (
 )
 from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.linear import Linear
-from specbench.harness.engines.native.models.llama import DecoderLayer, LlamaModel
+from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.mlp import DenseMlp, Mlp
 from specbench.harness.engines.native.models.quantization import BLOCK
 from specbench.harness.engines.native.models.shapes import published_shape
