@@ -129,6 +129,16 @@ def test_products():
         assert at_best == f"{max(product.num_bytes / 4570e3, multiplying):.1f}"
 
 
+def test_passes_over_49_to_128_rows():
+    kept = _kept("forward-wgmma-h200.json")["passes"]
+    rows = _rows("Products of 49 to 128 rows in CUDA C++", "| llama", "| qwen")
+    for row, run in zip(rows, kept, strict=True):
+        medians = {name: statistics.median(us) for name, us in run["us"].items()}
+        ranges = {name: (max(us) - min(us)) / medians[name] for name, us in run["us"].items()}
+        assert row[:2] == [run["shape"], run["rows"]] and row[6] == f"{run['limit_us'] / medians['chosen']:.1%}"
+        assert row[2:6] == [f"{medians[name]:,.0f} ({ranges[name]:.1%})" for name in medians]
+
+
 def test_parts_of_a_round():
     rounds = {r["cell"]: r for r in _kept("round-kernels-h200.json")["rounds"]}
     parts = {"products": ("nvjet", "splitK", "skinny"), "attention": ("attention", "merge_splits")}

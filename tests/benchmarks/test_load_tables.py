@@ -39,7 +39,7 @@ def test_arrivals_of_8b():
     printed = table(rows).splitlines()
     start = README.index(printed[2])
     assert README[start - 2 : start + len(rows)] == printed
-    assert [misses(row) for row in rows] == [["ITL P99, ms"], [], [], []]
+    assert not any(map(misses, rows))
 
 
 def test_arrivals_of_one_turn():
