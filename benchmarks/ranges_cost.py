@@ -3,13 +3,14 @@
     PYTHONPATH=.ns python3 benchmarks/ranges_cost.py --output ranges.json smollm2-135m,2.5,0/1x128,4/1x128,0/128x128
 
 Random weights and forced acceptance, as in benchmarks/decode_ours.py. Without the step log no row is made; nsys is not
-attached, so a range costs what it costs a run that might be profiled. Medians of interleaved repeats; in parentheses
-the spread, (max - min) / median. The ratio is to neither, by repeat.
+attached, so a range costs what it costs a run that nsys could be attached to. The garbage collector rests. Medians of
+interleaved repeats; in parentheses the spread, (max - min) / median. The ratio is to neither, by repeat.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from race_workers import cells_of
 from specbench.harness.engines.native.core import readback
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.models.loader import dummy_target
+from specbench.harness.engines.no_gc import no_collection
 from specbench.harness.engines.ranges import ranges_named
 
 VARIANTS = {"neither": ("off", False), "NVTX": ("nvtx", False), "step log": ("off", True), "both": ("nvtx", True)}
@@ -58,7 +60,8 @@ def main() -> None:
                 tps: dict[str, list[float]] = {name: [] for name in VARIANTS}
                 for _ in range(args.repeats):
                     for name, (ranges, has_log) in VARIANTS.items():
-                        with variant(timed.engine, ranges, has_log):
+                        gc.collect()
+                        with variant(timed.engine, ranges, has_log), no_collection():
                             tps[name].append(timed.tps())
                 found.append(dict(shape=shape, cell=str(cell), tps=tps))
                 ratios = [a / b for a, b in zip(tps["neither"], tps["both"], strict=True)]

@@ -131,6 +131,7 @@ static inline __attribute__((always_inline)) void attend(const Step *s, int64_t 
                                                          const int64_t d) {
     int64_t group = s->hq / s->hkv, first = s->cu_q[b], rows = s->cu_q[b + 1] - first, keys = s->kv_len[b];
     int64_t all = rows * group, wide_keys = padded(keys), *at = (int64_t *)room;
+    if (!rows) return;
     float *block = (float *)(at + wide_keys), *q = block + BLOCK * d, *sum = q + all * d, *score = sum + all * d;
     const bf16 *k = s->k + head * d, *v = s->v + head * d;
     locate(s, b, at);

@@ -1,8 +1,8 @@
 """Matrix products of few rows on Hopper GPUs, in CUDA C++ (bulk_gemm.cu), at the speed of reading the weights.
 
-Triton's products of few rows (skinny_gemm.py) take other GPUs and more rows; cuBLAS small weights. A row has the same
-sum alone and among up to 48 rows. Weights are read before the kernel waits for the one before it, which must not write
-them.
+Other GPUs use Triton's products of few rows (skinny_gemm.py), small weights cuBLAS; wgmma_gemm.py takes more rows. A
+row has the same sum alone and among up to 48 rows. Weights are read before the kernel waits for the one before it,
+which must not write them.
 Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up rows).
 """
 
@@ -25,7 +25,6 @@ _INPUTS = _SLICES * _LINE  # of a stage; behind the last input a copy reads zero
 _OUTPUTS = (16, 32, 48, 64)  # of a block; a warp holds the sums of 64 for 48 rows in 176 registers
 _MIN_ELEMENTS = 1 << 18
 _MAX_STAGES = 12
-_ALIGNMENT = 16  # bytes of addresses and of strides, for bulk copies
 _NUM_SMS = 132  # multiprocessors of an H100 or H200
 _FILE = Path(__file__).with_name("bulk_gemm.cu")
 
@@ -54,23 +53,9 @@ def _sum_bytes(outputs: int, rows: int) -> int:
 
 def bulk_tiles(x_TI: Tensor, weight_OI: Tensor, is_gated: bool = False) -> Tiles | None:
     """The launch of `bulk_linear` or `bulk_gated` for these operands; None where other kernels take them."""
-    device = x_TI.device
-    if (
-        not 0 < x_TI.shape[0] <= MAX_ROWS
-        or x_TI.dtype != weight_OI.dtype
-        or x_TI.dtype not in (torch.bfloat16, torch.float16)
-        or not cuda_source.runs_on(device)
-        or x_TI.data_ptr() % _ALIGNMENT
-        or weight_OI.data_ptr() % _ALIGNMENT
-        or _pitch(x_TI) * 2 % _ALIGNMENT
-    ):
+    if not 0 < x_TI.shape[0] <= MAX_ROWS or not cuda_source.takes(x_TI, weight_OI):
         return None
-    return _met_tiles(*weight_OI.shape, is_gated, x_TI.dtype == torch.float16, device)[x_TI.shape[0]]
-
-
-def _pitch(x_TI: Tensor) -> int:
-    """Elements from row to row; the stride of a single row says nothing."""
-    return x_TI.stride(0) if x_TI.shape[0] > 1 else x_TI.shape[1]
+    return _met_tiles(*weight_OI.shape, is_gated, x_TI.dtype == torch.float16, x_TI.device)[x_TI.shape[0]]
 
 
 @cache
@@ -132,7 +117,9 @@ def _x_map(x_TI: Tensor) -> cuda_source.Handle:
     """Dimensions from the innermost: inputs of a line, rows, lines."""
     num_rows, num_inputs = x_TI.shape
     lines = num_inputs // _LINE
-    return cuda_source.tensor_map(x_TI, (_LINE, num_rows, lines), (_pitch(x_TI), _LINE), (_LINE, num_rows, _SLICES))
+    return cuda_source.tensor_map(
+        x_TI, (_LINE, num_rows, lines), (cuda_source.pitch(x_TI), _LINE), (_LINE, num_rows, _SLICES)
+    )
 
 
 def _weight_map(weight_OI: Tensor, parts: int, outputs: int) -> cuda_source.Handle:

@@ -26,6 +26,7 @@ Handle: TypeAlias = Any  # an object of NVIDIA's bindings, which carry no types
 ARCH = "sm_90a"  # with what only Hopper has: warpgroup matrix instructions
 _CAPABILITY = (9, 0)  # the only one on which such kernels were run; later GPUs can have less shared memory
 MAX_SHARED_BYTES = 227 << 10  # of a block, there
+_ALIGNMENT = 16  # bytes
 
 
 @cache
@@ -49,6 +50,22 @@ def runs_on(device: torch.device) -> bool:
         and torch.cuda.get_device_capability(device) == _CAPABILITY
         and compiler() is not None
     )
+
+
+def takes(x_TI: Tensor, weight_OI: Tensor) -> bool:
+    """Whether bulk tensor copies read these operands, on a GPU on which they run: numbers of 16 bits, addresses and
+    strides that are multiples of 16 bytes."""
+    return (
+        x_TI.dtype == weight_OI.dtype
+        and x_TI.dtype in (torch.bfloat16, torch.float16)
+        and runs_on(x_TI.device)
+        and not (x_TI.data_ptr() % _ALIGNMENT or weight_OI.data_ptr() % _ALIGNMENT or pitch(x_TI) * 2 % _ALIGNMENT)
+    )
+
+
+def pitch(x_TI: Tensor) -> int:
+    """Elements from row to row; the stride of a single row says nothing."""
+    return x_TI.stride(0) if x_TI.shape[0] > 1 else x_TI.shape[1]
 
 
 @cache

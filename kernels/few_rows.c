@@ -71,8 +71,8 @@ void specbench_rope_store_heads(const bf16 *qkv, const float *cos_sin, const int
     int64_t half = d / 2, group = hq / hkv, first_q = first * group, num_q = (end - first) * group;
     for (int64_t t = 0; t < rows; t++, qkv += stride) {
         const float *cos = cos_sin + position[t] * d, *sin = cos + half;
-        for (int64_t i = 0; i < num_q + end - first; i++) {
-            int64_t h = i < num_q ? first_q + i : hq + first + i - num_q;
+        for (int64_t own = 0; own < num_q + end - first; own++) {
+            int64_t h = own < num_q ? first_q + own : hq + first + own - num_q;
             const bf16 *from = qkv + h * d;
             bf16 *to = h < hq ? q + (t * hq + h) * d : k + (slot[t] * hkv + h - hq) * d;
             float head[WIDEST];

@@ -2,8 +2,8 @@
 
    A layer is five phases of independent items. Whoever has finished a phase's last item does what must come between it
    and the next, and opens that. A thread that waits for this has already taken its item and fetches its weights:
-   memory, on whose speed a round depends, is idle as little as possible. A thread that is held up holds up only its own
-   item. */
+   memory, on whose speed a round depends, is idle as little as possible. What a thread that is held up has not taken,
+   others do; a phase ends with its last item. */
 
 #include <sched.h>
 
@@ -37,6 +37,7 @@ typedef struct {
     float eps;
 } Pass;
 
+/* That of a phase; ATTEND has none, whatever is returned. */
 static Product product_of(const Pass *pass, const Layer *layer, int kind) {
     const Step *s = &pass->step;
     int64_t rows = s->total_rows, attended = s->hq * s->d, mixed = attended + 2 * s->hkv * s->d, h = pass->hidden;
@@ -161,6 +162,13 @@ int specbench_layers(const int64_t *layers, const int64_t *places, bf16 *residua
         int64_t floats = specbench_attend_floats(&step, b);
         if (floats > pass.floats) pass.floats = floats;
     }
+    int64_t most = 0; /* items of a phase: more threads would only wait */
+    for (int kind = 0; kind < PHASES; kind++) {
+        Product product = product_of(&pass, pass.layers, kind);
+        int64_t items = items_of(&pass, &product, kind);
+        if (items > most) most = items;
+    }
+    if (threads > most) threads = most;
     if (fork && threads > 1) fork(work, &pass, threads, 0);
     else work(&pass);
     int failed = !pass.phases[num_layers * PHASES - 1].is_open;

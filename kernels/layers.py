@@ -80,7 +80,9 @@ class Layers:
         page_stride, slot_stride, *_ = k_cache.stride()
         assert residual_TH.is_contiguous() and normed_TH.is_contiguous() and residual_TH.shape == normed_TH.shape
         assert residual_TH.dtype == normed_TH.dtype == k_cache.dtype == v_cache.dtype == torch.bfloat16
-        assert k_cache.is_contiguous() and v_cache.is_contiguous() and num_kv_heads == self._num_kv_heads
+        assert num_kv_heads == self._num_kv_heads and all(
+            each.is_contiguous() and each.shape == k_cache.shape for pair in caches for each in pair
+        )
         assert cos_sin_MD.is_contiguous() and cos_sin_MD.dtype == torch.float32 and head_dim <= compiled.WIDEST_HEAD
         assert position_T.dtype == kv_slot_T.dtype == torch.int64
         assert position_T.is_contiguous() and kv_slot_T.is_contiguous()
@@ -95,6 +97,7 @@ class Layers:
         stride_kept = 0
         for layer, part_TH in kept.items():
             places[3 * layer + 2], stride_kept = part_TH.data_ptr(), part_TH.stride(0)
+            assert part_TH.dtype == torch.bfloat16 and part_TH.stride(1) == 1 and part_TH.shape == residual_TH.shape
         out_TH = torch.empty_like(residual_TH)
         functions = compiled.library()
         assert functions is not None

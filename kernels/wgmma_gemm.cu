@@ -1,4 +1,4 @@
-// Matrix products of tens to hundreds of rows, y = x @ weight.T, by warpgroup matrix instructions. See wgmma_gemm.py.
+// Matrix products of tens of rows, y = x @ weight.T, by warpgroup matrix instructions. See wgmma_gemm.py.
 //
 // A block owns M outputs of up to ROWS rows at a time. One thread streams weights and rows through shared memory in stages of LINE inputs, by
 // bulk tensor copies; weights before it waits for the kernel that computes x (programmatic dependent launch). Two warpgroups
@@ -84,6 +84,7 @@ struct Turn {
 // Stages are overwritten: all blocks must be done with them.
 __device__ __forceinline__ void meet(float (&kept)[TILES][OCTETS * 4], float (&all)[TILES][ROWS / 2], u32 stages, int part) {
   constexpr u32 QUAD = THREADS * 16, SLOT = TILES * OCTETS * QUAD;
+  static_assert((SPLIT - 1) * SLOT <= STAGES * STAGE, "sums take the place of the stages");
   const u32 slots = stages + threadIdx.x * 16;
   cluster_sync();
 #pragma unroll
@@ -201,6 +202,10 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
       before = turn.stage;
     }
     wait_for_products<0>();
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+#pragma unroll
+      for (int i = 0; i < ROWS / 2; i++) asm volatile("" : "+f"(acc[m][i])::"memory");  // no sum is read before
     release(before);
     // The next kernel's launch hides behind what is left. Before its last tile this would let the next kernel's blocks crowd on
     // the multiprocessors that have none of these.

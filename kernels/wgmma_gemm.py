@@ -1,8 +1,9 @@
-"""Matrix products of tens of rows and more on Hopper GPUs, in CUDA C++ (wgmma_gemm.cu).
+"""Matrix products of 49 to 128 rows on Hopper GPUs, in CUDA C++ (wgmma_gemm.cu).
 
 Between the few rows of a decode step (bulk_gemm.py) and those of prompts (cuBLAS) lie the rows of many requests, or of
 drafts that are verified. Weights are read before the kernel waits for the one before it, which must not write them;
-gate and up are multiplied in one kernel. A row has the same sums among 49 and among 128 rows.
+gate and up are multiplied in one kernel. A row has the same sums wherever this kernel takes it: among 49 and among 80
+rows, and for large weights among 128.
 Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up rows).
 """
 
@@ -24,7 +25,6 @@ _LINE = 64  # inputs of a stage: 128 bytes of a row
 _STAGING_BYTES = _WARPGROUPS * 4 * 16 * 48  # through which outputs leave
 _MAX_STAGES = 8
 _MIN_ELEMENTS = 1 << 21
-_ALIGNMENT = 16  # bytes of addresses and of strides, for bulk copies
 _OUTPUTS, _GATED_OUTPUTS = 128, 256  # of a block, gate and up counted
 _MOST_TILES = 2  # of a block
 _NUM_SMS = 132  # multiprocessors of an H100 or H200
@@ -57,8 +57,9 @@ class Tiles:
 
     @property
     def registers(self) -> dict[str, int]:
-        """Of a thread: at first, of one that copies, of one that multiplies. As few as hold the sums without spilling:
-        the blocks of the kernel before must fit beside these, or no weights are read early."""
+        """Of a thread: at first, of one that copies, of one that multiplies. As few as hold the sums (256 outputs of
+        128 rows in two parts spill one): the blocks of the kernel before must fit beside these, or no weights are read
+        early."""
         sums = self.outputs // (64 * _WARPGROUPS) * self.rows // 2
         while_they_meet = sums // self.split if self.split > 1 else 0
         copying, multiplying = 32, min(_multiple_of_8(sums + max(40, 24 + while_they_meet)), 232)
@@ -74,18 +75,9 @@ def _multiple_of_8(number: int) -> int:
 
 def wgmma_tiles(x_TI: Tensor, weight_OI: Tensor, is_gated: bool = False) -> Tiles | None:
     """The launch of `wgmma_linear` or `wgmma_gated` for these operands; None where other kernels take them."""
-    device = x_TI.device
-    if (
-        not MIN_ROWS <= x_TI.shape[0] <= MAX_ROWS
-        or x_TI.dtype != weight_OI.dtype
-        or x_TI.dtype not in (torch.bfloat16, torch.float16)
-        or not cuda_source.runs_on(device)
-        or x_TI.data_ptr() % _ALIGNMENT
-        or weight_OI.data_ptr() % _ALIGNMENT
-        or x_TI.stride(0) * 2 % _ALIGNMENT
-    ):
+    if not MIN_ROWS <= x_TI.shape[0] <= MAX_ROWS or not cuda_source.takes(x_TI, weight_OI):
         return None
-    return _met_tiles(*weight_OI.shape, is_gated, x_TI.dtype == torch.float16, device)[x_TI.shape[0] - MIN_ROWS]
+    return _met_tiles(*weight_OI.shape, is_gated, x_TI.dtype == torch.float16, x_TI.device)[x_TI.shape[0] - MIN_ROWS]
 
 
 @cache

@@ -139,6 +139,16 @@ def test_passes_over_49_to_128_rows():
         assert row[2:6] == [f"{medians[name]:,.0f} ({ranges[name]:.1%})" for name in medians]
 
 
+def test_cost_of_ranges():
+    """The text gives both for one request, and NVTX and the step log alone for 128."""
+    text = " ".join(README)
+    for cell in _kept("ranges-h200.json")["cells"]:
+        tps = cell["tps"]
+        for name in ("both",) if "/1x" in cell["cell"] else ("NVTX", "step log"):
+            ratios = [b / a for a, b in zip(tps[name], tps["neither"], strict=True)]
+            assert f"{statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]" in text
+
+
 def test_parts_of_a_round():
     rounds = {r["cell"]: r for r in _kept("round-kernels-h200.json")["rounds"]}
     parts = {"products": ("nvjet", "splitK", "skinny"), "attention": ("attention", "merge_splits")}

@@ -99,6 +99,7 @@ CASES = [
     Case(lengths=((1, 200),), head_dim=64),
     Case(lengths=((5, 70),), head_dim=128),
     Case(lengths=((5, 70), (1, 33), (9, 20))),
+    Case(lengths=((3, 40), (0, 21), (2, 9))),
     Case(lengths=((6, 50), (6, 13)), tree=True, older=7),
 ]
 

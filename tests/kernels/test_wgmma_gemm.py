@@ -54,6 +54,11 @@ def test_what_other_kernels_take(shape):
     assert choose_tiles(64, *shape) is None
 
 
+@pytest.mark.parametrize("shape", [(17920, 1536, True), (2048, 8192, False)], ids=str)
+def test_blocks_for_half_of_a_card_gain_with_few_rows_only(shape):
+    assert [choose_tiles(rows, *shape) is None for rows in (64, 80, 96, 128)] == [False, False, True, True]
+
+
 @pytest.fixture
 def hopper(monkeypatch):
     wgmma_gemm._met_tiles.cache_clear()

@@ -77,11 +77,6 @@ class Linear:
         """As kernels/product.py takes it; None if the product is not compiled."""
         return self._compiled
 
-    @property
-    def compiled_weight(self) -> Tensor | None:
-        """As kernels/product.py takes it; None if the product is not compiled, or has a bias."""
-        return self._compiled if self.bias is None else None
-
     def gated(self, x_TI: Tensor) -> Tensor:
         """`silu(gate) * up` [T, O / 2] for outputs that are gate rows, then up rows; only for a plain Linear."""
         if self.bias is None and self._weight is not None:

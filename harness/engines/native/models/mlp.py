@@ -98,8 +98,10 @@ def after_attention_compiled(
         type(o) is type(gate_up) is type(down) is Linear and compiled.takes(attn_TX)
     ):  # not of a group, whose sums follow
         return None
-    packed_o, packed_gate_up, packed_down = o.compiled_weight, gate_up.compiled_weight, down.compiled_weight
+    packed_o, packed_gate_up, packed_down = o.packed_weight, gate_up.packed_weight, down.packed_weight
     if packed_o is None or packed_gate_up is None or packed_down is None:
+        return None
+    if o.bias is not None or gate_up.bias is not None or down.bias is not None:
         return None
     return after_attention(attn_TX, residual_TH, packed_o, post_norm_H, packed_gate_up, packed_down, next_norm_H, eps)
 

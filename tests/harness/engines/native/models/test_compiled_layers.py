@@ -47,7 +47,7 @@ def test_a_layer_is_one_call_with_the_same_bits(target, name, monkeypatch):
 
     in_one = run()
     assert len(calls) == num_layers
-    monkeypatch.setattr(Linear, "compiled_weight", None)
+    monkeypatch.setattr(Linear, "packed_weight", None)
     stepwise = run()
     assert len(calls) == num_layers and torch.equal(in_one, stepwise)
 
