@@ -86,8 +86,13 @@ def race_ratios() -> dict[tuple, float]:
     names = "decode-race-h200.json", "decode-race-h200-more.json"
     races = [row for name in names for row in json.loads((RESULTS / name).read_text())]
     return {
-        (row["shape"], row["k"], row["batch"], row["num_prompt"]): statistics.median(
-            ours / theirs for ours, theirs in zip(row["ours_tps"], row["vllm_tps"], strict=True)
+        (row["shape"].removesuffix(":alone"), row["k"], row["batch"], row["num_prompt"]): statistics.median(
+            ours / theirs
+            for ours, theirs in (
+                itertools.product(row["ours_tps"], row["vllm_tps"])
+                if row["shape"].endswith(":alone")
+                else zip(row["ours_tps"], row["vllm_tps"], strict=True)
+            )
         )
         for row in races
     }
