@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from specbench.harness.engines.native.models import linear
 from specbench.kernels import cuda_source
 
 CUDA = torch.device("cuda")
@@ -50,3 +51,21 @@ class Hopper:
         monkeypatch.setattr(cuda_source, "runs_on", lambda device: True)
         monkeypatch.setattr(cuda_source, "num_multiprocessors", lambda device: 132)
         monkeypatch.setattr(cuda_source, "load", lambda source, *_: self.loaded.append(source))
+
+
+def products_of_a_layer(
+    monkeypatch: pytest.MonkeyPatch, kernel: str, rows: int, outputs: int, inputs: int
+) -> tuple[str, list[tuple]]:
+    """What a layer with a bias and a gated one call of `kernel`, each with its bias, by name, and its launch."""
+    bias = torch.zeros(outputs, dtype=torch.float16)
+    called: list[tuple] = []
+
+    def note_linear(x, weight, given, tiles):
+        called.append(("linear", "its own" if given is bias else given, tiles))
+
+    monkeypatch.setattr(linear, f"{kernel}_linear", note_linear)
+    monkeypatch.setattr(linear, f"{kernel}_gated", lambda x, weight, tiles: called.append(("gated", None, tiles)))
+    weight, x = torch.zeros(outputs, inputs, dtype=torch.float16), torch.zeros(rows, inputs, dtype=torch.float16)
+    linear.Linear(weight, bias)(x)
+    linear.Linear(weight).gated(x)
+    return "its own", called

@@ -4,9 +4,17 @@ import re
 
 import pytest
 import torch
-from kernels.product_cases import CUDA, DTYPES, SHAPES, Hopper, assert_near, gated_ref, operands
+from kernels.product_cases import (
+    CUDA,
+    DTYPES,
+    SHAPES,
+    Hopper,
+    assert_near,
+    gated_ref,
+    operands,
+    products_of_a_layer,
+)
 
-from specbench.harness.engines.native.models import linear
 from specbench.kernels import bulk_gemm, cuda_source
 from specbench.kernels.bulk_gemm import (
     MAX_ROWS,
@@ -72,16 +80,9 @@ def test_rows_that_a_bulk_copy_cannot_read(hopper):
 
 
 def test_a_layer_multiplies_by_it(hopper, monkeypatch):
-    called = []
-    monkeypatch.setattr(linear, "bulk_linear", lambda x, weight, bias, tiles: called.append(("linear", bias, tiles)))
-    monkeypatch.setattr(linear, "bulk_gated", lambda x, weight, tiles: called.append(("gated", None, tiles)))
-    bias = torch.zeros(1024, dtype=torch.float16)
-    weight, x = torch.zeros(1024, 512, dtype=torch.float16), torch.zeros(5, 512, dtype=torch.float16)
-    linear.Linear(weight, bias)(x)
-    linear.Linear(weight).gated(x)
+    bias, called = products_of_a_layer(monkeypatch, "bulk", rows=5, outputs=1024, inputs=512)
     tiles = choose_tiles(5, 1024, 512)
-    assert [name for name, *_ in called] == ["linear", "gated"]
-    assert called[0][1] is bias and called[0][2] == called[1][2] == tiles
+    assert called == [("linear", bias, tiles), ("gated", None, tiles)]
 
 
 @pytest.mark.parametrize(

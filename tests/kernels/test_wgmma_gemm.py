@@ -2,9 +2,17 @@
 
 import pytest
 import torch
-from kernels.product_cases import CUDA, DTYPES, SHAPES, Hopper, assert_near, gated_ref, operands
+from kernels.product_cases import (
+    CUDA,
+    DTYPES,
+    SHAPES,
+    Hopper,
+    assert_near,
+    gated_ref,
+    operands,
+    products_of_a_layer,
+)
 
-from specbench.harness.engines.native.models import linear
 from specbench.kernels import cuda_source, wgmma_gemm
 from specbench.kernels.wgmma_gemm import (
     MAX_ROWS,
@@ -88,15 +96,9 @@ def test_rows_that_a_bulk_copy_cannot_read(hopper):
 
 
 def test_a_layer_multiplies_by_it(hopper, monkeypatch):
-    called = []
-    monkeypatch.setattr(linear, "wgmma_linear", lambda x, weight, bias, tiles: called.append(("linear", bias, tiles)))
-    monkeypatch.setattr(linear, "wgmma_gated", lambda x, weight, tiles: called.append(("gated", None, tiles)))
-    bias = torch.zeros(16384, dtype=torch.float16)
-    weight, x = torch.zeros(16384, 512, dtype=torch.float16), torch.zeros(80, 512, dtype=torch.float16)
-    linear.Linear(weight, bias)(x)
-    linear.Linear(weight).gated(x)
-    assert [name for name, *_ in called] == ["linear", "gated"] and called[0][1] is bias
-    assert [tiles for *_, tiles in called] == [choose_tiles(80, 16384, 512, is_gated) for is_gated in (False, True)]
+    bias, called = products_of_a_layer(monkeypatch, "wgmma", rows=80, outputs=16384, inputs=512)
+    plain, gated = (choose_tiles(80, 16384, 512, is_gated) for is_gated in (False, True))
+    assert plain is not None and called == [("linear", bias, plain), ("gated", None, gated)] and plain != gated
 
 
 @pytest.mark.parametrize("is_half", [False, True])
