@@ -94,14 +94,14 @@ def _against_vllm() -> Section:
         "vLLM is ahead in: "
         + "; ".join(f"{row.series}, batch {row.x}: {row.y:.2f}x" for row in behind.itertuples())
         + ".",
-        f"Solid, {len(now)} cells: both engines on one card in the same hour. Dashed, {len(before)} cells: "
+        f"Solid, {len(now)} cells: both engines loaded on one card, taking turns. Dashed, {len(before)} cells: "
         "measured before kernels for few rows and programmatic dependent launches, one engine after the other.",
         "Random weights, greedy, acceptance forced to 3.0 tokens per round in both engines: only speed is compared.",
     ]
     chart = Chart(
         name="against-vllm",
         title="Decode tokens/s relative to vLLM 0.26.0, Llama-3.1-8B's shape, one H200",
-        description="Above 1x, specbench is ahead. Solid: in one run; dashed: before kernels for few rows.",
+        description="Above 1x, specbench is ahead. Solid: turn by turn; dashed: before kernels for few rows.",
         frame=small_charts(frame),
         x=Axis(title="batch (log scale)", scale="log2"),
         y=Axis(title="specbench / vLLM", unit="factor"),

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from race_workers import Cell
+from race_workers import NUM_BATCHED, Cell
 
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.engine import Engine
@@ -68,7 +68,7 @@ def make_engine(
         graph=graph,
         sync="single" if is_eager else "none",
         status_lag=0 if is_eager else 1,
-        **{"max_num_batched_tokens": 8192, **sizes},
+        **{"max_num_batched_tokens": NUM_BATCHED, **sizes},
     )
     forced = parse_acceptance(acceptance, k) if k else None
     return Engine(config, target, strategy, attention or TritonAttention(), forced, cache_memory=cache_memory)

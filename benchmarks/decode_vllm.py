@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from peer_shapes import kv_bytes, num_cached, vocabulary, write_configs
-from race_workers import Cell
+from race_workers import NUM_BATCHED, Cell
 
 if TYPE_CHECKING:
     from vllm.entrypoints.llm import LLM
@@ -54,7 +54,7 @@ def main() -> None:
     llm = make_llm(
         shape, k, acceptance, max_model_len=max(cell.prompt for cell in cells) + num_tokens + 64,
         kv_cache_memory_bytes=kv_bytes(shape, num_cached(cells, num_tokens), num_gpus), max_num_seqs=max_batch,
-        tensor_parallel_size=num_gpus,
+        tensor_parallel_size=num_gpus, max_num_batched_tokens=NUM_BATCHED,
         compilation_config=dict(cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=max(sizes)),
     )  # fmt: skip
     from vllm import SamplingParams

@@ -140,23 +140,39 @@ def test_passes_over_49_to_128_rows():
 
 
 def test_cost_of_ranges():
-    """The text gives both for one request, and NVTX and the step log alone for 128."""
-    text = " ".join(README)
-    for cell in _kept("ranges-h200.json")["cells"]:
-        tps = cell["tps"]
-        for name in ("both",) if "/1x" in cell["cell"] else ("NVTX", "step log"):
-            ratios = [b / a for a, b in zip(tps[name], tps["neither"], strict=True)]
-            assert f"{statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]" in text
+    rows = _rows("What NVTX ranges and the step log cost", "| smollm2", "| llama")
+    for (shape, k, batch, *figures), cell in zip(rows, _kept("ranges-h200.json")["cells"], strict=True):
+        assert (shape, f"{k}/{batch}x128") == (cell["shape"], cell["cell"])
+        for figure, name in zip(figures, ("NVTX", "step log", "both"), strict=True):
+            ratios = [b / a for a, b in zip(cell["tps"][name], cell["tps"]["neither"], strict=True)]
+            assert figure == f"{statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
+
+
+PARTS = {"products": ("nvjet", "splitK", "skinny", "bulk_gemm"), "attention": ("attention", "merge_splits")}
+
+
+def _parts(kernels: list, round_us: float) -> list[str]:
+    found = [sum(us for name, _, us in kernels if any(one in name for one in names)) for names in PARTS.values()]
+    return [f"{us:,.0f}" for us in (*found, round_us - sum(found), round_us)]
 
 
 def test_parts_of_a_round():
-    rounds = {r["cell"]: r for r in _kept("round-kernels-h200.json")["rounds"]}
-    parts = {"products": ("nvjet", "splitK", "skinny"), "attention": ("attention", "merge_splits")}
-    columns = [row[1:] for row in _rows("Where a round's time goes", "| products", "| attention", "| norms", "| round")]
-    for figures, cell in zip(zip(*columns, strict=True), ("4/64x128", "4/8x128", "0/64x128", "0/1x128"), strict=True):
-        kernels, span = rounds[cell]["kernels"], rounds[cell]["span_us"]
-        found = [sum(us for name, _, us in kernels if any(one in name for one in names)) for names in parts.values()]
-        assert list(figures) == [f"{us:,.0f}" for us in (*found, span - sum(found), span)]
+    kept = _kept("round-kernels-h200.json")
+    rows = _rows("Where a round's time goes", "| products", "| attention", "| norms", "| the rest", "| round")
+    before, later = ([row[1:] for row in table] for table in (rows[:4], rows[4:]))
+    rounds = {r["cell"]: r for r in kept["rounds"]}
+    for figures, cell in zip(zip(*before, strict=True), ("4/64x128", "4/8x128", "0/64x128", "0/1x128"), strict=True):
+        assert list(figures) == _parts(rounds[cell]["kernels"], rounds[cell]["span_us"])
+    rounds = {(r["shape"][:4], r["cell"]): r for r in kept["later"]}
+    cells = [
+        ("llam", "4/8x128"),
+        ("llam", "4/32x128"),
+        ("llam", "4/32x4096"),
+        ("llam", "0/32x4096"),
+        ("qwen", "4/32x128"),
+    ]
+    for figures, cell in zip(zip(*later, strict=True), cells, strict=True):
+        assert list(figures) == _parts(rounds[cell]["kernels"], rounds[cell]["ms"] * 1e3)
 
 
 def test_attention_over_few_keys():
