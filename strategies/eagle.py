@@ -15,8 +15,8 @@ from .vllm_092 import UnpaddedChainDrafter
 @dataclass(frozen=True, kw_only=True)
 class Eagle(AutoK):
     """k: drafts per round, or `auto` by k_table, the draft_table.json of a sweep. head: folder or hub
-    name of an EAGLE checkpoint, or `random` (for forced acceptance). draft_sample_method: drafts of sampled
-    requests are the likeliest token (greedy) or drawn (probabilistic)."""
+    name of an EAGLE checkpoint, `random` or `random-eagle1` (for forced acceptance). draft_sample_method: drafts of
+    sampled requests are the likeliest token (greedy) or drawn (probabilistic)."""
 
     name = "eagle"
     graph = "full"

@@ -20,9 +20,9 @@ _MAX_TOPK, _MAX_NODES = 16, 64
 @dataclass(frozen=True, kw_only=True)
 class EagleTopk(Strategy):
     """num_steps: levels of the tree. topk: children per node and nodes kept per level. num_draft_tokens: nodes verified
-    per round, including the pending token. head: directory of an EAGLE checkpoint, or `random` (for forced
-    acceptance). draft_sample_method: drafts of sampled requests are the likeliest tokens (greedy) or drawn without
-    replacement (probabilistic)."""
+    per round, including the pending token. head: directory of an EAGLE checkpoint, `random` or `random-eagle1`
+    (for forced acceptance). draft_sample_method: drafts of sampled requests are the likeliest tokens (greedy) or drawn
+    without replacement (probabilistic)."""
 
     name = "eagle-topk"
     graph = "full_and_piecewise"

@@ -14,7 +14,7 @@ from .eagle import Eagle
 @dataclass(frozen=True, kw_only=True)
 class NaiveEagle(Eagle):
     """k: drafts per round (1 as in the pull request), or `auto` by k_table, as for eagle. head: folder or hub name of
-    an EAGLE checkpoint, or `random`. draft_sample_method: as for eagle."""
+    an EAGLE checkpoint, `random` or `random-eagle1`. draft_sample_method: as for eagle."""
 
     name = "naive-eagle"
     graph = "one_and_full"

@@ -19,7 +19,6 @@ from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.tokenizer import load_tokenizer
 
 _EAGLE3 = "LlamaForCausalLMEagle3"
-RANDOM_HEAD, RANDOM_EAGLE1_HEAD = "random", "random-eagle1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +49,24 @@ def open_model(config: RunConfig, progress: OpenProgress) -> ServedModel:
     return ServedModel(model, found.path)
 
 
-def random_head(config: RunConfig) -> Path:
-    """A directory that describes an EAGLE-3 head of the run's published shape, for random weights."""
+def random_head(head: str, config: RunConfig, eagle1: str) -> Path | None:
+    """A directory that describes a head of the run's published shape, for random weights; None if `head` names another.
+
+    `eagle1`: the engine's name of the architecture of EAGLE-1. That of EAGLE-3 is the same in all engines.
+    """
+    if head == "random":
+        return _random_eagle3(config)
+    return _random_eagle1(config, eagle1) if head == "random-eagle1" else None
+
+
+def _random_eagle3(config: RunConfig) -> Path:
     shape = published_shape(config.model)
     of_head = {"draft_vocab_size": shape.draft_vocab_size, "tie_word_embeddings": False}
     return _written(f"{config.model}-eagle3", {**_hub_config(_one_layer(shape.config), _EAGLE3), **of_head})
 
 
-def random_eagle1_head(config: RunConfig, architecture: str) -> Path:
-    """The same for EAGLE-1, for which engines have names of their own. It drafts from the target's whole vocabulary."""
+def _random_eagle1(config: RunConfig, architecture: str) -> Path:
+    """It drafts from the target's whole vocabulary."""
     shape = _one_layer(published_shape(config.model).config)
     return _written(f"{config.model}-{architecture}", _hub_config(shape, architecture))
 

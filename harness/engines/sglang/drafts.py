@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from specbench.harness.engines.served.model import (
-    RANDOM_EAGLE1_HEAD,
-    RANDOM_HEAD,
-    open_model,
-    random_eagle1_head,
-    random_head,
-)
+from specbench.harness.engines.served.model import open_model, random_head
 from specbench.harness.spec.conditions import RunConfig
 from specbench.workloads.assets.head_source import head_folder
 from specbench.workloads.assets.model_source import resolve_model
@@ -36,10 +30,8 @@ def draft_weights(strategy: str, method: Method, config: RunConfig) -> tuple[Pat
 
 
 def _head(strategy: str, head: str, config: RunConfig) -> tuple[Path, bool]:
-    if head == RANDOM_HEAD:
-        return random_head(config), True
-    if head == RANDOM_EAGLE1_HEAD:
-        return random_eagle1_head(config, _EAGLE1), True
+    if (described := random_head(head, config, _EAGLE1)) is not None:
+        return described, True
     if not head:
         raise ValueError(
             f"{strategy}: no head for this model; give {strategy}:head=DIR, or head=random or random-eagle1 with "

@@ -18,7 +18,7 @@ from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.openai.dialects import VLLM
 from specbench.harness.engines.process.managed import managed
 from specbench.harness.engines.process.waiting import Waiting
-from specbench.harness.engines.served.model import RANDOM_HEAD, ServedModel, open_model, random_head
+from specbench.harness.engines.served.model import ServedModel, open_model, random_head
 from specbench.harness.engines.served.users_server import UsersArm, users_arm
 from specbench.harness.engines.source.checkout import Revisions
 from specbench.harness.engines.source.laid_out import laid_out
@@ -37,6 +37,7 @@ from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder, shi
 
 CHILD = Path(__file__).with_name("child.py")
 PYTHON_VARIABLE = "SPECBENCH_VLLM_PYTHON"
+_EAGLE1 = "EagleLlamaForCausalLM"  # of a head, as vLLM names it
 _KV_MEMORY = "kv_cache_memory_bytes"  # of engine.KEY
 _GPU_SHARE = 0.85  # of a GPU's memory, for all arms of other engines together
 _BESIDE_OURS = 0.6  # the same, if our own engine has arms, too
@@ -176,14 +177,15 @@ class VllmEngine(EngineKind):
         if not given:
             own = shipped_head_for(target.sha256 or "", target.source or "")
             if own is None:
-                raise ValueError("head: is missing; give head=DIR, an EAGLE checkpoint for this model")
+                raise ValueError(
+                    "head: is missing; give head=DIR, an EAGLE checkpoint for this model, or head=random or "
+                    "random-eagle1 with dummy weights"
+                )
             given = own.option
-        if given == RANDOM_HEAD:
-            return arm.with_head(random_head(config), "eagle3", ())
         if given.startswith(PREFIX):
             notes = shipped_head(given).notes(target.sha256 or "", config.workload.names)
             return arm.with_head(shipped_folder(given), "eagle3", tuple(notes))
-        path = head_folder(given)
+        path = random_head(given, config, _EAGLE1) or head_folder(given)
         return arm.with_head(path, eagle_method(path), ())
 
 

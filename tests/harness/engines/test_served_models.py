@@ -14,7 +14,7 @@ from toy.byte_tokenizer import write_byte_tokenizer
 from specbench.harness.engines.native.adapter import NativeEngine
 from specbench.harness.engines.native.models.config import config_from_dict
 from specbench.harness.engines.native.models.shapes import SHAPES
-from specbench.harness.engines.served.model import open_model, random_eagle1_head, random_head
+from specbench.harness.engines.served.model import open_model, random_head
 from specbench.harness.run.progress import NullProgress
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.conditions import RunConfig
@@ -40,7 +40,7 @@ def test_random_weights_of_a_shape_are_described_whole(name):
     assert bool(found.fp8) == bool(wanted.fp8)
     for module in ("lm_head", "model.layers.1.mlp.gate", "model.layers.1.self_attn.q_proj") if wanted.fp8 else ():
         assert found.fp8.covers(module) == wanted.fp8.covers(module)
-    for head in (written(random_head(config)), written(random_eagle1_head(config, "EagleLlamaForCausalLM"))):
+    for head in (written(random_head(head, config, "EagleLlamaForCausalLM")) for head in ("random", "random-eagle1")):
         assert not {"num_experts", "quantization_config"} & set(head) and head["num_hidden_layers"] == 1
 
 

@@ -123,6 +123,37 @@ def test_the_method_of_a_head_is_read_from_its_config(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("head", "method", "architecture"),
+    [("random", "eagle3", "LlamaForCausalLMEagle3"), ("random-eagle1", "eagle", "EagleLlamaForCausalLM")],
+)
+def test_a_head_of_random_weights_is_described_as_vllm_names_it(
+    engine, tmp_path, monkeypatch, head, method, architecture
+):
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
+    arms = (parse_arm(f"vllm/eagle:k=1,head={head}"),)
+    config = RunConfig(arms=arms, model="llama-3.1-8b", load_format="dummy", num_layers=2)
+    _, (found,) = engine[0].open(config, NullProgress())
+    folder = Path(found.speculative["model"])
+    assert found.speculative == {"method": method, "num_speculative_tokens": 1, "model": str(folder)}
+    described = json.loads((folder / "config.json").read_text())
+    assert described["architectures"] == [architecture] and described["num_hidden_layers"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("vllm/eagle", "head: is missing; give head=DIR, .* or head=random or random-eagle1 with dummy weights"),
+        ("vllm/eagle:head=random-eagle2", "head='random-eagle2' is not a directory"),
+    ],
+)
+def test_heads_that_are_not_there(engine, tmp_path, monkeypatch, text, why):
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
+    config = RunConfig(arms=(parse_arm(text),), model="llama-3.1-8b", load_format="dummy", num_layers=2)
+    with pytest.raises(ValueError, match=f"^{text}: {why}"):
+        engine[0].open(config, NullProgress())
+
+
+@pytest.mark.parametrize(
     ("arms", "deploy", "share"),
     [
         (("vllm/no-spec",), "side-by-side", 0.85),
