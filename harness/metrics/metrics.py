@@ -205,7 +205,7 @@ def _speculates_beside(arm: ArmRecord, baseline: ArmRecord) -> bool:
 def _interrupted(label: str, whole_failures: pd.DataFrame, frames: Frames) -> list[str]:
     """Notes on the remains of blocks that neither ended nor failed."""
     mine = [b for b in frames.partial if b.arm == label and b.repeat not in set(whole_failures["repeat"])]
-    return [f"unfinished: {len(b.requests)} of {b.num_requests} requests of repeat {b.repeat + 1}" for b in mine]
+    return [f"interrupted after {len(b.requests)} of {b.num_requests} requests of repeat {b.repeat + 1}" for b in mine]
 
 
 def _status(num_measured: int, num_failed: int) -> str:

@@ -24,7 +24,7 @@ def answer(view: RunView) -> str:
     """About the arm with the best TPOT against the run's baseline; the intervals decide what is claimed."""
     measured = [arm for arm in view.arms if arm.num_repeats]
     if not measured:
-        return f"Nothing was measured: {next((arm.error for arm in view.arms if arm.error), view.record.status)}"
+        return f"No repeat was completed: {next((arm.error for arm in view.arms if arm.error), view.record.status)}"
     compared = _compared(view)
     if not compared:
         return _alone(measured)

@@ -117,7 +117,7 @@ def test_an_arm_that_was_timed_elsewhere_is_not_the_answer(view):
 
 def test_nothing_measured_is_said_with_its_reason(view):
     arms = tuple(replace(arm, num_repeats=0, error="RuntimeError: out of memory") for arm in view.arms)
-    assert answer(replace(view, arms=arms)) == "Nothing was measured: RuntimeError: out of memory"
+    assert answer(replace(view, arms=arms)) == "No repeat was completed: RuntimeError: out of memory"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -203,4 +203,4 @@ def test_what_cannot_be_a_card_is_refused(cli, tmp_path):
     refused = cli("show", sample_run(tmp_path).path, "--card", "card.jpg")
     assert str(refused.exception) == "card: 'card.jpg' is not allowed; allowed: a file that ends in .png"
     empty = RunDirectory.create(tmp_path, "empty", begun("no-spec"))
-    assert "Nothing was measured" in card_of(empty.path).answer
+    assert "No repeat was completed" in card_of(empty.path).answer

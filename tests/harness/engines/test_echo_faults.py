@@ -63,11 +63,11 @@ def test_an_interrupted_block_keeps_the_requests_that_had_ended(cli, echo, only_
     (partial,) = run.partial_blocks()
     num = len(partial.requests)
     assert 0 < num < 6 and [row.prompt_id for row in partial.requests] == [f"line-{n + 1}" for n in range(num)]
-    assert re.search(rf"^\* ngram\S*: unfinished: {num} of 6 requests of repeat 1$", result.stdout, re.M)
+    assert re.search(rf"^\* ngram\S*: interrupted after {num} of 6 requests of repeat 1$", result.stdout, re.M)
     assert re.search(r"^ngram\S* +- +-", result.stdout, re.M)
     assert run.frames().requests["arm"].unique().tolist() == ["no-spec"], "no figure is made of it"
 
     server.on_request = lambda number, strategy: ""
     resumed = cli("run", "--resume", run.path)
-    assert resumed.exit_code == 0 and "unfinished: " not in resumed.stdout
+    assert resumed.exit_code == 0 and "interrupted after" not in resumed.stdout
     assert len(only_run().done_blocks()) == 2 and only_run().partial_blocks() == []
