@@ -1,4 +1,4 @@
-"""The table of benchmarks/README.md from the raw figures: `python benchmarks/decode_table.py`."""
+"""Cells against vLLM from before the kernels for few rows, from raw figures: `python benchmarks/decode_table.py`."""
 
 from __future__ import annotations
 
