@@ -9,13 +9,14 @@ from specbench.harness.metrics import figures
 from specbench.harness.metrics.doubts import DISTURBED, IMPOSSIBLE, NOT_LOSSLESS, VOID
 from specbench.harness.store.block_records import MachineSeen
 from specbench.harness.store.files import Json
-from specbench.harness.store.results import Acceptance, ArmSummary
+from specbench.harness.store.results import Acceptance, ArmSummary, Speedup
 
 NOTHING = "-"
 WIDEST = 3.0
 TOO_WIDE = f"inconclusive: interval wider than a factor of {WIDEST:g}"  # in place of a figure
 _OF_ARM, _OF_RUN = ("synthetic", NOT_LOSSLESS, VOID), (IMPOSSIBLE, DISTURBED)
 FORCED = "synthetic acceptance"  # how the arm's note about it begins
+TPOT_RATIO = "TPOT ratio [95% CI]"  # the header of `tpot_ratio`
 NOT_JUDGED = "outputs not judged (forced acceptance)"
 MARKS = (*_OF_ARM, *_OF_RUN)
 """The remark in brackets after a row's name."""
@@ -62,6 +63,12 @@ def factor(value: float | None, low: float | None = None, high: float | None = N
     if value is None:
         return NOTHING
     return f"{value:.2f}x" + (f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else "")
+
+
+def counted(n: int, noun: str) -> str:
+    """`1 run`, `3 runs`, `2 directories`."""
+    plural = noun.removesuffix("y") + "ies" if noun.endswith("y") else f"{noun}s"
+    return f"{n} {noun if n == 1 else plural}"
 
 
 def outputs_equal(num_same: int, num_pairs: int) -> str:
@@ -129,6 +136,11 @@ def is_no_figure(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None and low <= 1 <= high and high > WIDEST * low
 
 
+def is_no_change(low: float | None, high: float | None) -> bool:
+    """The same for the interval of a change, a fraction."""
+    return low is not None and high is not None and is_no_figure(1 + low, 1 + high)
+
+
 def rates(values: Sequence[float | None]) -> str:
     """Rates by position, two decimals, separated by blanks."""
     return " ".join(NOTHING if value is None else f"{value:.2f}" for value in values) or NOTHING
@@ -140,6 +152,16 @@ def acceptance_length(acceptance: Acceptance | None) -> str:
         return NOTHING
     interval = acceptance.acceptance_length_interval
     return f"{acceptance.acceptance_length:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
+
+
+def tpot_ratio(compared: Speedup | None) -> str:
+    """`1.602 [1.521, 1.684]`: baseline / arm, above 1 the arm is faster."""
+    if compared is None or compared.tpot_ratio is None:
+        return NOTHING
+    low, high = compared.tpot_ratio_low, compared.tpot_ratio_high
+    if is_no_figure(low, high):
+        return TOO_WIDE
+    return f"{compared.tpot_ratio:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
 
 
 def tps_spread(arm: ArmSummary) -> str:

@@ -42,11 +42,15 @@ class Table:
 
 
 def table_of(
-    title: str, columns: Mapping[str, Callable[[_Item], str | Cell]], items: Iterable[_Item], notes: Iterable[str] = ()
+    title: str,
+    columns: Mapping[str, Callable[[_Item], str | Cell]],
+    items: Iterable[_Item],
+    notes: Iterable[str] = (),
+    spare: tuple[str, ...] = (),
 ) -> Table:
     """A row per item. `columns`: for each header, the function that gives the cell."""
     rows = tuple(tuple(cell(item) for cell in columns.values()) for item in items)
-    return Table(title=title, headers=tuple(columns), rows=rows, notes=tuple(notes))
+    return Table(title=title, headers=tuple(columns), rows=rows, notes=tuple(notes), spare=spare)
 
 
 def without(table: Table, header: str) -> Table:

@@ -27,6 +27,7 @@ from specbench.harness.store.run_directory import RunDirectory
 
 HOSTILE = "ngram:n=3,</script><img src=x onerror=alert(1)>"
 EAGLE = "eagle:k=4"
+MAX_PAGE_BYTES = 5_000_000
 ARMS = ("no-spec", EAGLE, HOSTILE)
 
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 from specbench.harness.exit_codes import ExitCode
-from specbench.harness.judge.ab_pairs import pairs_of, same_outputs
 from specbench.harness.judge.experiment import Experiment, read_experiment
+from specbench.harness.judge.figures import pairs_of
 from specbench.harness.metrics.figures import COMPARED, TPOT_MS
 from specbench.harness.metrics.run_results import block_values, results_of
+from specbench.harness.metrics.same_requests import count_same_outputs
 from specbench.harness.stats.power import ALPHA
 from specbench.harness.stats.verdict import (
     EQUIVALENT,
@@ -34,7 +35,7 @@ from specbench.harness.store.ab_judgement import (
     Judgement,
     SameOutput,
 )
-from specbench.harness.store.ab_record import AbRecord
+from specbench.harness.store.ab_record import LABELS, AbRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.block_records import BlockRecord, read_records
 from specbench.harness.store.run_directory import RunDirectory
@@ -58,7 +59,8 @@ def judge(directory: RunDirectory) -> Judgement:
     compared = compare(pairs)
     if found.no_verdict():
         compared = [c if c.verdict == NO_DATA else replace(c, verdict=EXPLORATORY, more_pairs=None) for c in compared]
-    num_same, num_outputs = same_outputs(frames.requests, found.kept)
+    answered = frames.requests[frames.requests["repeat"].isin(found.kept)]
+    num_same, num_outputs = count_same_outputs(*(answered[answered["arm"] == label] for label in LABELS))
     # A required share that is unknown is not a pass. The ratio, not the product: 11 of 20 are 55 %.
     is_known = num_outputs > 0 or plan.min_same_output == 0
     is_wrong = num_outputs > 0 and num_same / num_outputs < plan.min_same_output

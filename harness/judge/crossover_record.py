@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from specbench.harness.judge.crossover_samples import LoadPoint, PointBlocks, measured, paired_blocks, point_blocks
+from specbench.harness.judge.crossover_samples import LoadPoint, PointBlocks, paired_blocks, point_blocks
 from specbench.harness.metrics.figures import TPOT_MS, TPS
+from specbench.harness.metrics.latency import measured
 from specbench.harness.registry import BASELINE
 from specbench.harness.stats.crossover import (
     Array,

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from specbench.harness.metrics.latency import throughput_metrics, tpot_by_request_ms
+from specbench.harness.metrics.latency import measured, throughput_metrics, tpot_by_request_ms
 from specbench.harness.metrics.metrics import strategy_of
 from specbench.harness.registry import BASELINE
 from specbench.harness.stats.crossover import Array, PairedBlocks
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.roofline_record import IdealArm
-from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -74,11 +73,6 @@ def point_blocks(point: LoadPoint, prompts: Sequence[str]) -> PointBlocks:
     num_runs = int(rows["occurrence"].max()) + 1 if len(rows) else 1
     arms = {str(arm): _arm(own, blocks, prompts, num_runs) for arm, own in rows.groupby("arm", sort=False)}
     return PointBlocks(point=point, num_blocks=len(blocks), arms=arms)
-
-
-def measured(requests: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the blocks that did not fail."""
-    return requests[requests["request_id"] != FAILED_ARM_REQUEST_ID]
 
 
 def paired_blocks(arm: ArmBlocks, baseline: ArmBlocks, load: int) -> PairedBlocks | None:

@@ -10,8 +10,6 @@ from specbench.harness.store.draft_table import CountTimes, DraftTable, DraftTab
 from specbench.harness.store.environment import Environment
 from specbench.harness.store.sweep_directory import SweepDirectory
 
-_OPTION = "k"
-
 
 def draft_tables(sweep: SweepDirectory) -> DraftTables:
     """The table of each chain of the sweep, over the loads measured so far. Rounds without drafts are no-spec's."""

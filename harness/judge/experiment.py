@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specbench.harness.metrics.metrics import Block
 from specbench.harness.stats.verdict import MIN_PAIRS
 from specbench.harness.store.ab_judgement import MAX_REJECTED, ExperimentBlock
 from specbench.harness.store.ab_record import LABELS, AbPlan, SideRecord
@@ -13,8 +14,6 @@ from specbench.harness.store.arm_record import driven_otherwise
 from specbench.harness.store.block_records import BlockRecord, MachineSeen, read_records
 from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory
-
-Block = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from specbench.harness.judge.ab_pairs import OF_PROMPTS, metric_of, pairs_of
 from specbench.harness.judge.keys import same_prompts
 from specbench.harness.judge.machine_noise import ADVICE, NoiseFloors
 from specbench.harness.judge.rerun import floor_command
@@ -20,12 +19,16 @@ from specbench.harness.metrics.latency import served, tpot_by_request_ms
 from specbench.harness.metrics.same_requests import count_same_outputs
 from specbench.harness.metrics.speedup import NO_INTERVAL
 from specbench.harness.stats.paired import Shared
-from specbench.harness.stats.verdict import MIN_PAIRS, Pairs
+from specbench.harness.stats.verdict import MIN_PAIRS, Metric, Pairs
 from specbench.harness.store.ab_record import LABELS
 from specbench.harness.store.arm_record import ArmRecord, driven_otherwise
+from specbench.harness.store.results import Figures
+from specbench.harness.store.schema import Frames
 
 _NS_PER_MS = 1e6
 REPEATS, PROMPTS = "repeats", "prompts"
+OF_PROMPTS = (TOKENS_PER_STEP,)
+"""Properties of the prompts, not of the machine at that time."""
 TOGETHER = "import their files into one run, which pairs them by request"
 
 
@@ -57,9 +60,12 @@ def _ttft_by_prompt(side: Side) -> pd.Series:
 
 
 def _tokens_per_step_by_prompt(side: Side) -> pd.Series:
-    rows = _with_prompts(side)
+    return _tokens_per_step(_with_prompts(side), ["prompt_id"])
+
+
+def _tokens_per_step(rows: pd.DataFrame, by: list[str]) -> pd.Series:
     rows = rows[~rows["is_prefill"].astype(bool) & rows["num_accepted"].notna()]  # not chunks that a client saw
-    sums = rows.groupby("prompt_id")["num_emitted"].agg(["sum", "count"])
+    sums = rows.groupby(by)["num_emitted"].agg(["sum", "count"])
     return sums["sum"] / sums["count"]
 
 
@@ -110,6 +116,30 @@ def median(figure: Figure, side: Side) -> float | None:
     values = list(block_values(figure, side).values())
     value = float(np.median(values)) if values else math.nan
     return value if math.isfinite(value) else None
+
+
+def pairs_of(
+    figure: Figure, frames: Frames, figures: Mapping[tuple[str, int], Figures], blocks: Collection[int]
+) -> Pairs:
+    """Pairs (A, B) of one figure over `blocks`; `figures`: of the run, by arm and block.
+
+    step time: median duration of the decode rounds of a block, gaps in front included. TPOT, TTFT: mean over the
+    requests of a block. tokens per step: of a prompt, tokens kept / forwards, all its blocks pooled.
+    """
+    if figure in OF_PROMPTS:
+        return Pairs(metric=_metric(figure, "prompts"), values=_tokens_per_step_pairs(frames, blocks))
+    both = ((figures["A", n].get(figure.block), figures["B", n].get(figure.block)) for n in blocks)
+    return Pairs(metric=_metric(figure, "blocks"), values=[(a, b) for a, b in both if a and b])
+
+
+def _tokens_per_step_pairs(frames: Frames, blocks: Collection[int]) -> list[tuple[float, float]]:
+    rows = frames.steps[frames.steps["repeat"].isin(list(blocks)) & ~frames.steps["is_prefill"].astype(bool)]
+    keys = ["arm", "repeat", "request_id"]
+    rows = rows[[*keys, "num_emitted"]].merge(frames.requests[[*keys, "prompt_id"]], on=keys)
+    sums = rows.groupby(["arm", "prompt_id"])["num_emitted"].agg(["sum", "count"])
+    rates = (sums["sum"] / sums["count"]).unstack("arm").reindex(columns=list(LABELS)).dropna()
+    rates = rates[(rates > 0).all(axis=1)]
+    return list(zip(rates["A"], rates["B"], strict=True))
 
 
 def pair(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
@@ -173,8 +203,12 @@ def _pairs(figure: Figure, a: Side, b: Side, repeats: Sequence[tuple[float, floa
     if by_prompt is not None and (figure in OF_PROMPTS or len(repeats) < MIN_PAIRS):
         both = pd.concat([by_prompt(a), by_prompt(b)], axis=1, join="inner").to_numpy()
         values = [(float(x), float(y)) for x, y in both]
-        return _positive(Pairs(metric=metric_of(figure, PROMPTS), values=()), values)
-    return _positive(Pairs(metric=metric_of(figure, REPEATS), values=()), repeats)
+        return _positive(Pairs(metric=_metric(figure, PROMPTS), values=()), values)
+    return _positive(Pairs(metric=_metric(figure, REPEATS), values=()), repeats)
+
+
+def _metric(figure: Figure, pairs: str) -> Metric:
+    return Metric(name=figure.name, better=figure.better, pairs=pairs, unit=figure.unit, gated=figure.gated)
 
 
 def _positive(pairs: Pairs, values: Sequence[tuple[float, float]]) -> Pairs:

@@ -7,13 +7,12 @@ results file next to it, `results_<date>.json`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from specbench.harness.store.files import sha256_json
 from specbench.workloads.guarded import numbered_lines, parse_json, read_json
 from specbench.workloads.json_values import Json, JsonObject
 
@@ -84,10 +83,9 @@ def _sample(line: str, where: str) -> tuple[Place, Sample]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{where}: metrics: {names!r} is not allowed; allowed: a list of names")
     hashes = {name: raw[name] if isinstance(raw.get(name), str) else None for name in _HASHES}
-    output = json.dumps(raw.get("resps"), sort_keys=True)
     return (raw["doc_id"], str(raw.get("filter", "none"))), Sample(
         **hashes,
-        output_sha256=hashlib.sha256(output.encode()).hexdigest(),
+        output_sha256=sha256_json(raw.get("resps")),
         values={name: raw.get(name) for name in names},
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from specbench.harness.stats.verdict import IMPROVED, MIN_EFFECT, MIN_PAIRS, REG
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
 from specbench.harness.store.codec import read_document, write_document
 from specbench.harness.store.environment import Cpu, Environment, Hardware
+from specbench.harness.store.files import sha256_json
 from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.noise_record import NOISE_SCHEMA, MeasuredModel, MetricNoise, NoiseFile, NoiseFloor
 from specbench.harness.store.run_record import RunRecord
@@ -127,9 +126,9 @@ def fitting_floor(floors: Sequence[NoiseFloor], run: RunRecord, arm: str) -> Noi
 def floor_file(environment: Environment) -> Path:
     """Where the floors of this hardware are stored: next to the downloads, one file for each set of CPU and GPUs."""
     hardware = environment.hardware or Hardware()
-    gpus, cpu = [gpu.name for gpu in hardware.gpus], hardware.cpu or Cpu()
-    identity = json.dumps([cpu.model, cpu.usable_cores, cpu.logical_cores, gpus])
-    return cache_root() / "noise" / f"{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
+    cpu = hardware.cpu or Cpu()
+    identity = sha256_json([cpu.model, cpu.usable_cores, cpu.logical_cores, [gpu.name for gpu in hardware.gpus]])
+    return cache_root() / "noise" / f"{identity[:12]}.json"
 
 
 def read_floors(environment: Environment) -> tuple[NoiseFloor, ...]:

@@ -12,13 +12,14 @@ import pyarrow as pa
 from specbench.harness.judge.certificate_marks import failed_marks
 from specbench.harness.judge.experiment import Experiment, read_experiment
 from specbench.harness.judge.graph_marks import GraphsView, graph_marks, view_graphs
+from specbench.harness.metrics.latency import measured
+from specbench.harness.metrics.metrics import Block
 from specbench.harness.metrics.run_results import block_values, results_of
 from specbench.harness.store.results import Figures, Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
-from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
+from specbench.harness.store.schema import Frames
 
-Block = tuple[str, int]
 # Errors from reading a record or a table of another shape, besides the ValueErrors that name the fault.
 WRONG_SHAPE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, pa.ArrowException, OSError)
 
@@ -90,21 +91,21 @@ def read_run(path: Path) -> StoredRun:
     frames = directory.frames()
     failed = directory.failed_blocks()
     results = results_of(directory)
-    measured = block_values(directory, results)
-    experiment = read_experiment(directory, measured) if directory.record.ab is not None else None
-    figures = {b: f for b, f in measured.items() if experiment is None or b[1] in experiment.kept}
+    blocks = block_values(directory, results)
+    experiment = read_experiment(directory, blocks) if directory.record.ab is not None else None
+    figures = {b: f for b, f in blocks.items() if experiment is None or b[1] in experiment.kept}
     if not figures:
-        what = "no block of it counts, all are rejected" if measured and experiment else "holds no measured block"
+        what = "no block of it counts, all are rejected" if blocks and experiment else "holds no measured block"
         raise ValueError(f"{directory.path}: {what} (status {directory.record.status})")
     return StoredRun(
         name=directory.record.run_id,
         path=directory.path,
         record=directory.record,
-        frames=_without_failed(frames),
+        frames=replace(frames, requests=measured(frames.requests)),
         figures=figures,
         failed=failed,
         warnings=tuple(_warnings(directory.record, failed, experiment)),
-        rejected={block: found for block, found in measured.items() if block not in figures},
+        rejected={block: found for block, found in blocks.items() if block not in figures},
         experiment=experiment,
         marks=marks_of(directory.path, results, view_graphs(directory.path)),
     )
@@ -142,10 +143,6 @@ def two_of_one_id(first: StoredRun, second: StoredRun) -> str:
     same = first.record.files == second.record.files and bool(first.record.files)
     what = "a copy with the same raw tables" if same else "but its raw tables differ"
     return f"{second.path}: has the run id of {first.path}, {what}"
-
-
-def _without_failed(frames: Frames) -> Frames:
-    return replace(frames, requests=frames.requests[frames.requests["request_id"] != FAILED_ARM_REQUEST_ID])
 
 
 def _warnings(record: RunRecord, failed: Mapping[Block, str], experiment: Experiment | None) -> Iterator[str]:

@@ -99,22 +99,6 @@ class _CountLimit(_Bounds):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _ShareLimit(_Bounds):
-    """At least `min`, and at most `max_drop` less than the baseline (0 if neither is given); both are fractions."""
-
-    sign: ClassVar[int] = -1
-    words: ClassVar[tuple[str, str, str]] = ("at least", "less", "below")
-    min: Share | None = None
-    max_drop: Share | None = None
-
-    def bounds(self) -> tuple[float | None, float | None]:
-        return self.min, self.max_drop
-
-    def text(self, value: float) -> str:
-        return percent(value)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SyncsGate(_CountLimit):
     """Blocking host synchronisations per decode round: the engine's own count if it has one, and the trace's."""
 
@@ -141,12 +125,23 @@ class LaunchesGate(_CountLimit):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GraphShareGate(_ShareLimit):
+class GraphShareGate(_Bounds):
     """Share of decode rounds whose target ran from a graph, if the engine reports it. From the trace: the share of
     kernels of each drafter pass (and of the target, if the engine does not report it), and whether the parts that the
-    arm claims to run as graphs did."""
+    arm claims to run as graphs did. At least `min`, and at most `max_drop` less than the baseline (0 if neither is
+    given); both are fractions."""
 
     name: ClassVar[str] = GRAPH_SHARE.key
+    sign: ClassVar[int] = -1
+    words: ClassVar[tuple[str, str, str]] = ("at least", "less", "below")
+    min: Share | None = None
+    max_drop: Share | None = None
+
+    def bounds(self) -> tuple[float | None, float | None]:
+        return self.min, self.max_drop
+
+    def text(self, value: float) -> str:
+        return percent(value)
 
     def figures(self, side: Side) -> Mapping[str, float | None]:
         profile = _profile(side)

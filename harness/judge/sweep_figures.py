@@ -1,20 +1,20 @@
-"""Results of a sweep so far, the content of `crossover.json`."""
+"""Results of a sweep so far, the content of `crossover.json`, and the goodput of any crossover."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 
-from specbench.harness.judge.crossover_goodput import goodput_by_load
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
 from specbench.harness.metrics.doubts import is_doubt
-from specbench.harness.metrics.goodput import with_goodput
+from specbench.harness.metrics.goodput import REQUESTS_PER_S, SHARE, with_goodput
 from specbench.harness.metrics.run_results import results_of
 from specbench.harness.roofline.of_run import ideal_arms_of
 from specbench.harness.stats.slos import Slos
-from specbench.harness.store.crossover_file import Crossover, DescribedMachine
+from specbench.harness.store.crossover_file import Crossover, DescribedMachine, Goodput, LoadCell
 from specbench.harness.store.environment import Environment
+from specbench.harness.store.results import ArmSummary
 from specbench.harness.store.roofline_record import Machine
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
@@ -42,6 +42,19 @@ def sweep_record(sweep: SweepDirectory, slos: Slos | None = None) -> Crossover:
         model=first.model.name if first and first.model else None,
     )
     return _kept(whole, runs.values(), slos) if slos else whole
+
+
+def goodput_by_load(record: Crossover, arms: Mapping[tuple[str, str], ArmSummary], slos: Slos) -> Crossover:
+    """`arms`: by run and label, with the goodput from `metrics.goodput`; empty without limits."""
+
+    def cell_of(label: str, cell: LoadCell) -> LoadCell:
+        arm = arms.get((cell.run, label))
+        per_s, share = (arm.median(REQUESTS_PER_S), arm.median(SHARE)) if arm else (None, None)
+        known = None if per_s is None or share is None else Goodput(requests_per_s=per_s, share=share)
+        return replace(cell, goodput=known)
+
+    found = tuple(replace(arm, points=tuple(cell_of(arm.label, cell) for cell in arm.points)) for arm in record.arms)
+    return replace(record, arms=found, slos=slos)
 
 
 def _kept(record: Crossover, runs: Iterable[RunDirectory], slos: Slos) -> Crossover:

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from specbench.harness.metrics.acceptance import acceptance_metrics
-from specbench.harness.metrics.latency import tpot_by_request_ms
+from specbench.harness.metrics.latency import measured, tpot_by_request_ms
 from specbench.harness.store.results import Acceptance
-from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, Frames
+from specbench.harness.store.schema import Frames
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class ItemFigures:
 
 def item_figures(frames: Frames, baseline: str) -> dict[str, dict[str, ItemFigures]]:
     """By task, then arm: an item's key starts with the name of its task, see the lm-eval model."""
-    requests = frames.requests[frames.requests["request_id"] != FAILED_ARM_REQUEST_ID]
+    requests = measured(frames.requests)
     tasks = requests["prompt_id"].str.rsplit("/", n=2).str[0]
     return {str(task): _by_arm(rows, frames.steps, baseline) for task, rows in requests.groupby(tasks, sort=False)}
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.harness.stats.spread import percentiles, under
+from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID
 
 RANKS = (50, 90, 95, 99)
 """Percentiles of TTFT, TPOT, ITL and E2EL."""
@@ -18,6 +19,11 @@ _NS_PER_S = 1e9
 _MOMENTS = ("t_submit_ns", "t_first_ns", "t_last_ns", "t_first_device_ns", "t_last_device_ns")
 _OF_ALIVE = ("request_id", "t_last_ns", "num_output_tokens")
 _TIMES = ["request_id", "num_output_tokens", *_MOMENTS]
+
+
+def measured(requests: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the blocks that did not fail as a whole."""
+    return requests[requests["request_id"] != FAILED_ARM_REQUEST_ID]
 
 
 def served(requests: pd.DataFrame) -> pd.DataFrame:

@@ -7,10 +7,10 @@ from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
 from specbench.harness.store.ab_judgement import Judgement
 from specbench.reports.cells import NOT_JUDGED, outputs_equal, size_text
 from specbench.reports.document import Table, fitting, table_of
-from specbench.reports.experiments.sides import apart
 from specbench.reports.experiments.verdict_table import (
     FIGURES,
     NO_VERDICT,
+    apart,
     cautions,
     change_of,
     how_measured,

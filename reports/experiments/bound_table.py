@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -72,8 +71,8 @@ def bound_table(bound: Bound) -> Table:
         "tokens/forward": lambda row: f"{row.tokens_per_forward:.2f}",
         "rounds known": lambda row: share(row.known),
     }
-    table = table_of(f"{_load(bound)}what better choices would give", columns, bound.rows, _notes(bound))
-    return replace(table, spare=("tokens/forward", "rounds known", "AL", "TPOT ms"))
+    spare = ("tokens/forward", "rounds known", "AL", "TPOT ms")
+    return table_of(f"{_load(bound)}what better choices would give", columns, bound.rows, _notes(bound), spare)
 
 
 def bound_chart(bound: Bound) -> Chart:

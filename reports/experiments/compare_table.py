@@ -12,8 +12,8 @@ from specbench.harness.judge.comparison import ComparedRuns, Row
 from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
 from specbench.harness.store.files import json_text, to_object
-from specbench.reports.cells import NOTHING, TOO_WIDE, change_text, is_no_figure, marked_name, number, size_text
-from specbench.reports.document import Table
+from specbench.reports.cells import NOTHING, TOO_WIDE, change_text, is_no_change, marked_name, number, size_text
+from specbench.reports.document import Table, without
 
 COMPARE_SCHEMA = "specbench.compare/2"
 HEADERS = ("run", "arm", "metric", "baseline", "this", "change [95% CI]", "MDE", "verdict", "pairs")
@@ -50,7 +50,7 @@ def without_run(table: Table) -> Table:
     if len(runs) != 1:
         return table
     title = f"{runs.pop()} against the baseline"
-    return replace(table, title=title, headers=table.headers[1:], rows=tuple(row[1:] for row in table.rows))
+    return replace(without(table, "run"), title=title)
 
 
 def _arm_notes(compared: ComparedRuns) -> list[str]:
@@ -96,7 +96,7 @@ def change_cell(comparison: Comparison | None) -> str:
     text = sign + change_text(comparison.change)
     if comparison.low is None or comparison.high is None:
         return text
-    if is_no_figure(1 + comparison.low, 1 + comparison.high):
+    if is_no_change(comparison.low, comparison.high):
         return TOO_WIDE
     return f"{text} [{change_text(comparison.low)}, {change_text(comparison.high)}]"
 

@@ -112,12 +112,12 @@ def _figure_table(record: Crossover, figure: str, names: Mapping[str, str]) -> T
     rows += [(each.label, *["refused"] * len(record.loads), NOTHING, NOTHING) for each in record.refused]
     headers = ("strategy", *map(_load_header, record.loads), BREAK_EVEN, INTERVAL)
     title = f"{'Speed-up of TPOT' if figure == 'tpot' else 'Throughput (TPS)'} by concurrency"
-    how = [HOW_CROSSED, f"Intervals: {record.method}."] if figure == "tpot" else []  # below the first table once
-    notes = [_FIGURE_NOTES[figure], *how, *(troubles(record, names) if figure == "tpot" else ())]
+    notes = [_FIGURE_NOTES[figure]]
+    if figure == "tpot":  # below the first table once
+        notes += [HOW_CROSSED, f"Intervals: {record.method}.", *troubles(record, names)]
     notes += dips(record, figure, names)
     if figure == "tpot":
-        notes += doubt_notes(record, names)
-        notes += [*missing(record), *record.notes]
+        notes += [*doubt_notes(record, names), *missing(record), *record.notes]
     return Table(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
 
 

@@ -18,7 +18,7 @@ from specbench.harness.judge.gate_result import (
     GateResult,
 )
 from specbench.harness.store.files import json_text, to_object
-from specbench.reports.cells import NOTHING, number, size_text
+from specbench.reports.cells import NOTHING, counted, number, size_text
 from specbench.reports.document import Table
 from specbench.reports.experiments.compare_table import change_cell
 from specbench.reports.markdown import escape_markdown, fenced, markdown_table
@@ -46,7 +46,7 @@ def gate_table(report: GateReport) -> Table:
         title=f"{report.suite}: {headline(report)}: {report.run_id}{against}",
         headers=HEADERS,
         rows=tuple(_row(result) for result in _sorted(report.results)),
-        notes=(*(f"differs in {m.describe()}" for m in report.mismatches), *report.notes, sentence(report)),
+        notes=(*_notes(report), sentence(report)),
         spare=("pairs", "MDE", "limit", "baseline"),
     )
 
@@ -59,11 +59,11 @@ def sentence(report: GateReport) -> str:
     """The verdict in one line, with what to do."""
     if report.exit_code == ExitCode.PASSED:
         open_ = report.with_status(INCONCLUSIVE, NO_DATA)
-        rest = f"; {_count(len(open_), 'gate')} without a verdict" if open_ else ""
-        return f"{_count(len(report.with_status(PASSED)), 'gate')} passed{rest}: no action needed."
+        rest = f"; {counted(len(open_), 'gate')} without a verdict" if open_ else ""
+        return f"{counted(len(report.with_status(PASSED)), 'gate')} passed{rest}: no action needed."
     errors = report.with_severity(ERROR)
     what = f"{_WORDS[report.exit_code]}: {', '.join(dict.fromkeys(r.gate for r in errors))}"
-    return f"{what} ({len(errors)} of {_count(len(report.results), 'check')}): please read."
+    return f"{what} ({len(errors)} of {counted(len(report.results), 'check')}): please read."
 
 
 def gate_json(report: GateReport) -> str:
@@ -89,8 +89,9 @@ def comment(report: GateReport) -> str:
     tail = ["", *_reproduce(report), ""]
     if shown:
         head += [_table(shown), ""]
-    details = [*_why(shown), *(["", _table(rest)] if rest else []), *_notes(report)]
-    body = _details(f"{_count(len(rest), 'other check')}, reasons and notes", details) if any(details) else []
+    notes = [f"* {escape_markdown(note)}" for note in _notes(report)]
+    details = [*_why(shown), *(["", _table(rest)] if rest else []), *(["", *notes] if notes else [])]
+    body = _details(f"{counted(len(rest), 'other check')}, reasons and notes", details) if any(details) else []
     texts = ["\n".join([*head, *body, *tail]), "\n".join([*head, *tail]) + _CUT, "\n".join(head) + _CUT]
     return next((text for text in texts if len(text.encode()) <= MAX_CHARACTERS), fitted(texts[-1], MAX_CHARACTERS))
 
@@ -138,8 +139,7 @@ def _why(results: Sequence[GateResult]) -> list[str]:
 
 
 def _notes(report: GateReport) -> list[str]:
-    notes = [*(f"differs in {m.describe()}" for m in report.mismatches), *report.notes]
-    return ["", *(f"* {escape_markdown(note)}" for note in notes)] if notes else []
+    return [*(f"differs in {m.describe()}" for m in report.mismatches), *report.notes]
 
 
 def _reproduce(report: GateReport) -> list[str]:
@@ -157,7 +157,3 @@ def fitted(text: str, max_bytes: int) -> str:
         return text
     end = text.encode().rfind(b"\n", 0, max(0, max_bytes - len(_CUT.encode())))
     return text.encode()[:end].decode() + _CUT if end > 0 else ""
-
-
-def _count(number_: int, word: str) -> str:
-    return f"{number_} {word}{'' if number_ == 1 else 's'}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from specbench.harness.judge.gate_result import ERROR, NO_DATA, PASSED, GateReport, GateResult
-from specbench.harness.store.files import write_atomically
+from specbench.harness.store.files import write_text
 
 # Characters that XML 1.0 cannot represent.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -31,8 +31,7 @@ def junit_xml(report: GateReport) -> str:
 
 
 def write_junit(report: GateReport, path: Path) -> None:
-    text = junit_xml(report)
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_text(path, junit_xml(report))
 
 
 def _tag(report: GateReport, result: GateResult) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.noise_record import MetricNoise, NoiseFloor
 from specbench.reports.cells import NOTHING
 from specbench.reports.document import Table, table_of
-
-_SPARE = ("n", "false verdicts", "CV between blocks")
 
 
 def noise_answer(floor: NoiseFloor) -> str:
@@ -42,7 +39,7 @@ def noise_table(floor: NoiseFloor) -> Table:
         "n": lambda m: f"{m.num_pairs} {m.pairs}",
     }
     title = f"Noise of A/A: {floor.arm} on {floor.model.name} ({floor.model.device})"
-    return replace(table_of(title, columns, floor.metrics, _notes(floor)), spare=_SPARE)
+    return table_of(title, columns, floor.metrics, _notes(floor), spare=("n", "false verdicts", "CV between blocks"))
 
 
 def _percent(value: float | None) -> str:

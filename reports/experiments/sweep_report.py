@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specbench.harness.store.crossover_file import RECORD_FILE, Crossover
-from specbench.harness.store.files import write_atomically, write_json
+from specbench.harness.store.files import write_json, write_text
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.charts.chart import Styles
 from specbench.reports.experiments.crossover_answer import crossover_answer
@@ -23,7 +23,7 @@ def write_sweep_reports(folder: Path, record: Crossover) -> list[Path]:
     pictures = _write_pictures(folder / "plots", record)
     text = markdown_sweep(record, [path.relative_to(folder).as_posix() for path in pictures])
     write_json(folder / RECORD_FILE, record)
-    write_atomically(folder / TEXT_FILE, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_text(folder / TEXT_FILE, text)
     return [folder / RECORD_FILE, folder / TEXT_FILE, *pictures]
 
 

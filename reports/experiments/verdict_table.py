@@ -12,7 +12,7 @@ from specbench.reports.cells import (
     NOTHING,
     TOO_WIDE,
     change_text,
-    is_no_figure,
+    is_no_change,
     machine_notes,
     milliseconds,
     number,
@@ -77,6 +77,23 @@ def interval(low: float, high: float) -> str:
     return f"[{ends[0]}, {ends[1]}]"
 
 
+def apart(record: Judgement) -> tuple[dict[str, str], str]:
+    """What only one side has, by its label, and what both have. If the options are equal, the text as typed
+    distinguishes them. Forced acceptance is shown elsewhere, unless nothing else differs."""
+    sides = {side.label: side for side in record.plan.sides}
+    arms = record.arms
+    parts = {label: (arms[label].name or arms[label].strategy).split(",") for label in "AB"}
+    kept = {label: [p for p in found if not p.startswith("acceptance=")] for label, found in parts.items()}
+    if record.is_aa or set(kept["A"]) != set(kept["B"]):
+        parts = kept
+    both = [p for p in parts["A"] if p in parts["B"]]
+    only = {label: ",".join(p for p in found if p not in both) for label, found in parts.items()}
+    refs = {label: f"at {side.ref}" if side.ref else "" for label, side in sides.items()}
+    if not all(only.values()) and not any(refs.values()):
+        return {label: sides[label].text or ",".join(parts[label]) for label in "AB"}, ",".join(both)
+    return {label: f"{only[label]} {refs[label]}".strip() or "the current code" for label in "AB"}, ",".join(both)
+
+
 def arm_marks(record: Judgement, beginning: str) -> dict[str, str]:
     """By side, the note with this beginning; only sides that have one."""
     found = {label: [n for n in arm.notes if n.startswith(beginning)] for label, arm in record.arms.items()}
@@ -90,7 +107,7 @@ def change_of(c: JudgedMetric) -> str:
     text = change_text(c.change, max_decimals=2)
     if c.low is None or c.high is None:
         return text
-    return TOO_WIDE if is_no_figure(1 + c.low, 1 + c.high) else f"{text} {interval(c.low, c.high)}"
+    return TOO_WIDE if is_no_change(c.low, c.high) else f"{text} {interval(c.low, c.high)}"
 
 
 def _mark(c: JudgedMetric, whole: str) -> str:

@@ -1,15 +1,22 @@
-"""Two profiles compared: headline figures, phases, synchronisations and kernels with their differences, as data."""
+"""Two profiles compared: headline figures, phases, synchronisations and kernels with their differences, as data.
+
+Intervals of changes are over the rounds of both profiles: how much of a difference may come from which were recorded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from specbench.harness.profiling.record import LATE, PHASES, KernelFigures, PhaseFigures, Profile
-from specbench.reports.profile.round_intervals import change_interval
+from specbench.harness.stats.spread import NUM_RESAMPLES
 
 SCHEMA = "specbench.profile-diff/1"
 LATE_WAIT = "late wait of the host a round"
+_MIN_ROUNDS = 5  # a side
+_SEED = 34_880  # fixed: the same profiles always give the same report
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +74,30 @@ class ProfileDiff:
     schema: str = SCHEMA
 
 
+def _of_rounds(name: str) -> Callable[[Profile], Sequence[float]]:
+    return lambda profile: () if profile.rounds is None else getattr(profile.rounds, name)
+
+
+_BY_ROUND: dict[str, Callable[[Profile], Sequence[float]]] = {
+    "launches a round": _of_rounds("launches"),
+    "graph launches a round": _of_rounds("graph_launches"),
+    "synchronisations a round": _of_rounds("syncs"),
+    "wait of the host a round": _of_rounds("wait_ns"),
+    LATE_WAIT: _of_rounds("late_wait_ns"),
+    "verify to draft, idle": lambda profile: profile.idle.verify_to_draft_by_round_ns,
+    "GPU idle a round": lambda profile: profile.idle.by_round_ns,
+    "GPU busy a round": _of_rounds("gpu_busy_ns"),
+    "round under the profiler": _of_rounds("round_ns"),
+}
+# The headline shows their medians, of all others means: the interval of another statistic need not contain the change.
+_MEDIANS = ("verify to draft, idle", "round under the profiler")
+INTERVAL_NOTE = (
+    "In brackets: 95% bootstrap interval of the change over the rounds of both traces. Each side is one process, "
+    "so differences between processes are not covered. A change and its interval use the same statistic of the rounds: "
+    f"the median for {' and '.join(map(repr, _MEDIANS))}, the mean for all others."
+)
+
+
 def diff_profiles(a: Profile, b: Profile) -> ProfileDiff:
     """Compares all figures; those by phase only if neither side's evidence is refused."""
     refused = "refused" in (a.quality.verdict, b.quality.verdict)
@@ -116,8 +147,8 @@ def _headline(a: Profile, b: Profile, refused: bool) -> Iterable[Delta]:
         ("kernel time from a graph", "share", lambda p: p.graph.graph_share_time),
         ("synchronisations a round", "count", lambda p: p.syncs_per_round),
         ("engine's own count of them", "count", lambda p: p.subject.engine_syncs_per_round if p.subject else None),
-        ("wait of the host a round", "ns", _wait_ns),
-        (LATE_WAIT, "ns", lambda p: _late_wait_ns(p) if has_late else None),
+        ("wait of the host a round", "ns", lambda p: _wait_ns(p, late=False)),
+        (LATE_WAIT, "ns", lambda p: _wait_ns(p, late=True) if has_late else None),
         ("verify to draft, idle", "ns", lambda p: None if no_gap else p.idle.verify_to_draft_idle_ns),
         ("verify to draft, span", "ns", lambda p: None if no_gap else p.idle.verify_to_draft_span_ns),
         ("GPU idle a round", "ns", lambda p: None if no_idle else p.idle.total_ns),
@@ -128,22 +159,30 @@ def _headline(a: Profile, b: Profile, refused: bool) -> Iterable[Delta]:
     ]
     for name, unit, figure in figures:
         left, right = figure(a), figure(b)
-        has_both = left is not None and right is not None
-        interval = change_interval(name, a, b) if has_both else None
-        delta = Delta(name=name, unit=unit, a=left, b=right, interval=interval)
-        if (delta.a, delta.b) != (None, None):
-            yield delta
+        if left is not None or right is not None:
+            interval = None if left is None or right is None else _interval(name, a, b)
+            yield Delta(name=name, unit=unit, a=left, b=right, interval=interval)
 
 
-def _wait_ns(profile: Profile) -> float | None:
-    """Host waits in the synchronisations that `syncs_per_round` counts; None without a GPU."""
+def _wait_ns(profile: Profile, *, late: bool) -> float | None:
+    """Host waits in the synchronisations that `syncs_per_round` counts, or in the late ones; None without a GPU."""
     if profile.is_host_only:
         return None
-    return sum((sync.wait_ns for sync in profile.syncs if sync.kind != LATE), 0.0)
+    return sum((sync.wait_ns for sync in profile.syncs if (sync.kind == LATE) == late), 0.0)
 
 
-def _late_wait_ns(profile: Profile) -> float | None:
-    return None if profile.is_host_only else sum((sync.wait_ns for sync in profile.syncs if sync.kind == LATE), 0.0)
+def _interval(name: str, a: Profile, b: Profile) -> tuple[float, float] | None:
+    """Of the change B - A; None for a figure that is not per round, and for too few rounds."""
+    if name not in _BY_ROUND:
+        return None
+    sides = [np.asarray(_BY_ROUND[name](profile), dtype=float) for profile in (a, b)]
+    if min(map(len, sides)) < _MIN_ROUNDS:
+        return None
+    random = np.random.default_rng(_SEED)
+    drawn = [side[random.integers(len(side), size=(NUM_RESAMPLES, len(side)))] for side in sides]
+    of_a, of_b = ((np.median if name in _MEDIANS else np.mean)(values, axis=1) for values in drawn)
+    low, high = np.quantile(of_b - of_a, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def _phases(a: Profile, b: Profile) -> Iterable[PhaseDelta]:

@@ -8,9 +8,8 @@ from specbench.harness.profiling.record import LATE, Profile
 from specbench.reports.cells import NOTHING, factor
 from specbench.reports.document import Command, Document, Section, Table
 from specbench.reports.profile.cells import TimeUnit, count, kernel_name, phase_name, points, share, unit_of
-from specbench.reports.profile.diff import LATE_WAIT, Delta, PhaseDelta, ProfileDiff, diff_profiles
+from specbench.reports.profile.diff import INTERVAL_NOTE, LATE_WAIT, Delta, PhaseDelta, ProfileDiff, diff_profiles
 from specbench.reports.profile.report import commands, without_phases
-from specbench.reports.profile.round_intervals import NOTE
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED, findings
 from specbench.reports.profile.tables import KINDS
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
@@ -48,7 +47,7 @@ def diff_document(a: Profile, b: Profile, names: tuple[str, str]) -> Document:
 
 def _headline(diff: ProfileDiff) -> Table:
     rows = [((f"{d.name}, {_unit([d]).name}" if d.unit == "ns" else d.name,), (d,)) for d in diff.headline]
-    notes = [NOTE] if any(d.interval for d in diff.headline) else []
+    notes = [INTERVAL_NOTE] if any(d.interval for d in diff.headline) else []
     if any(d.name == LATE_WAIT for d in diff.headline):
         notes.append(KINDS[LATE])
     return _table("Figures of a round", ("figure",), ("",), rows, tuple(notes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from specbench.harness.metrics.accuracy_items import ItemFigures
 from specbench.harness.metrics.doubts import is_doubt
@@ -44,8 +43,7 @@ def _scores(view: RunView, accuracy: AccuracyView, names: Mapping[str, str]) -> 
     ]
     doubted = [f"{names[a.label]}: {mark}" for a in view.arms for mark in a.marks if is_doubt(mark)]
     notes = (f"lm-eval {accuracy.record.lm_eval}; stderr as lm-eval's", *accuracy.record.notes, *missing, *doubted)
-    whole = table_of(f"Accuracy ({view.record.run_id})", columns, accuracy.scores, notes)
-    return replace(whole, spare=("n-shot", "Version"))
+    return table_of(f"Accuracy ({view.record.run_id})", columns, accuracy.scores, notes, spare=("n-shot", "Version"))
 
 
 def _reason(error: str | None) -> str:

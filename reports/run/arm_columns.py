@@ -6,10 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from specbench.harness.metrics.figures import ACCEPTANCE_LENGTH, SAME_OUTPUT, STEP_MS, SYNCS_PER_ROUND, TPOT_MS, TPS
+from specbench.harness.metrics.speedup import Ratio, block_ratio, speedup
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import ArmSummary, Speedup
-from specbench.reports.cells import NOTHING, acceptance_length, median, median_ms, share, tps_spread
-from specbench.reports.run.ratios import against, change, ratio, speedup_text, tpot_change
+from specbench.reports.cells import (
+    NOTHING,
+    TOO_WIDE,
+    acceptance_length,
+    is_no_figure,
+    median,
+    median_ms,
+    percent,
+    share,
+    tps_spread,
+)
 from specbench.reports.run.view import RunView
 
 
@@ -28,7 +38,17 @@ class Row:
 
     @property
     def compared(self) -> Speedup | None:
-        return against(self.view, self.arm, self.baseline)
+        """None if a side has no figures, or for the baseline itself."""
+        arm, baseline = self.arm, self.baseline
+        if arm is None or baseline is None or self.is_baseline or not (arm.num_repeats and baseline.num_repeats):
+            return None
+        return speedup(arm.label, baseline.label, self.view.values, self.view.requests)
+
+    def ratio(self, name: str) -> Ratio | None:
+        """The ratio of the block figure `name`, arm over baseline."""
+        if self.arm is None or self.baseline is None:
+            return None
+        return block_ratio(name, self.arm.label, self.baseline.label, self.view.values)
 
     @property
     def is_baseline(self) -> bool:
@@ -51,7 +71,7 @@ def _of_arm(cell: Callable[[ArmSummary], str]) -> Cell:
 
 
 def _ratio(name: str) -> Cell:
-    return lambda row: speedup_text(ratio(row.view, name, row.arm, row.baseline), row.is_baseline)
+    return lambda row: speedup_text(row.ratio(name), row.is_baseline)
 
 
 def text(value: str | float | None) -> str:
@@ -59,16 +79,46 @@ def text(value: str | float | None) -> str:
 
 
 def _tpot_change(row: Row) -> str:
-    return "baseline" if row.is_baseline else tpot_change(row.compared)
+    """`-2.3% [-2.9%, -1.8%]`: the change of TPOT, negative is faster; the interval is that of `Speedup.tpot_ratio`."""
+    if row.is_baseline:
+        return "baseline"
+    compared = row.compared
+    if compared is None or compared.tpot_ratio is None:
+        return NOTHING
+    shown = percent(1 / compared.tpot_ratio - 1)
+    if compared.tpot_ratio_low is None or compared.tpot_ratio_high is None:
+        return shown
+    if is_no_figure(compared.tpot_ratio_low, compared.tpot_ratio_high):
+        return TOO_WIDE
+    return f"{shown} [{percent(1 / compared.tpot_ratio_high - 1)}, {percent(1 / compared.tpot_ratio_low - 1)}]"
 
 
 def _round_change(row: Row) -> str:
-    return "baseline" if row.is_baseline else change(ratio(row.view, STEP_MS.block, row.arm, row.baseline))
+    return "baseline" if row.is_baseline else change(row.ratio(STEP_MS.block))
 
 
 def _same_output(row: Row) -> str:
     compared = row.compared
     return share(compared.same_output_rate if compared else None)
+
+
+def speedup_text(measured: Ratio | None, is_baseline: bool) -> str:
+    """`1.14x (1.13 to 1.15)`; the baseline is 1.00x."""
+    return "1.00x" if is_baseline else _with_extremes(measured, lambda ratio: f"{ratio:.2f}", "x")
+
+
+def change(measured: Ratio | None) -> str:
+    """A ratio as a change: `-2.3% (-2.9% to -1.8%)`."""
+    return _with_extremes(measured, lambda ratio: percent(ratio - 1))
+
+
+def _with_extremes(measured: Ratio | None, write: Callable[[float], str], unit: str = "") -> str:
+    if measured is None:
+        return NOTHING
+    shown = write(measured.ratio) + unit
+    if measured.min is None or measured.max is None or measured.min == measured.max:
+        return shown
+    return f"{shown} ({write(measured.min)} to {write(measured.max)})"
 
 
 COLUMNS: dict[str, tuple[str, Cell]] = {

@@ -9,7 +9,7 @@ from specbench.harness.metrics import figures
 from specbench.harness.store.environment import GitState
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING, acceptance_length, median, median_ms, number, row_name, tps_spread
+from specbench.reports.cells import NOTHING, acceptance_length, counted, median, median_ms, number, row_name, tps_spread
 from specbench.reports.document import Table, fitting, table_of
 from specbench.reports.run.answer import equal_outputs, ratio_text
 from specbench.reports.run.comparison import goodput_column, more_columns
@@ -75,7 +75,7 @@ def about(view: RunView) -> list[str]:
     unfinished = [] if record.status == "complete" else [f"{record.run_id} ({record.status})"]
     return [
         *unfinished,
-        f"{prompts} ({digest}), {', '.join([*how, f'{num_repeats} repeat' + 's' * (num_repeats != 1)])}",
+        f"{prompts} ({digest}), {', '.join([*how, counted(num_repeats, 'repeat')])}",
         ", ".join(word for word in where if word),
     ]
 

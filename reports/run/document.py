@@ -9,6 +9,7 @@ from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPOT_MS, TPS
 from specbench.harness.store.results import Acceptance, ArmSummary
 from specbench.reports.cells import (
     NOTHING,
+    TPOT_RATIO,
     median,
     median_ms,
     milliseconds,
@@ -17,16 +18,15 @@ from specbench.reports.cells import (
     rates,
     row_name,
     share,
+    tpot_ratio,
 )
 from specbench.reports.document import Document, Section, Table, table_of
 from specbench.reports.markdown import markdown_document, markdown_pictures
 from specbench.reports.run.ablation_table import ablation_table
-from specbench.reports.run.acceptance_groups import group_tables
 from specbench.reports.run.accuracy_table import accuracy_tables
-from specbench.reports.run.category_table import category_tables
 from specbench.reports.run.comparison import comparison_table
+from specbench.reports.run.group_tables import category_tables, group_tables
 from specbench.reports.run.percentiles import medians, percentile_tables
-from specbench.reports.run.ratios import TPOT_RATIO, tpot_ratio
 from specbench.reports.run.recipe_table import recipe_table
 from specbench.reports.run.view import RunView
 
@@ -38,11 +38,6 @@ def markdown_report(view: RunView, plots: Sequence[str] = ()) -> str:
     return markdown_document(run_document(view)) + markdown_pictures(plots)
 
 
-def main_tables(view: RunView) -> list[Table]:
-    """The comparison, and other tables that the run was made for."""
-    return [comparison_table(view), *requested_tables(view)]
-
-
 def run_document(view: RunView) -> Document:
     """Leaves out tables without rows."""
     measured = [arm for arm in view.arms if arm.num_repeats]
@@ -50,7 +45,8 @@ def run_document(view: RunView) -> Document:
     drafted = [arm for arm in measured if arm.acceptance and arm.acceptance.num_verifications]
     predicted = [arm for arm in measured if arm.median("accounting.predicted_tpot_ms") is not None]
     tables = [
-        *main_tables(view),
+        comparison_table(view),
+        *requested_tables(view),
         _table(_speedup_title(view), _SPEEDUP, compared, _SPEEDUP_NOTE),
         _table("Latency and throughput", _LATENCY, measured, _LATENCY_NOTE),
         *percentile_tables(medians(measured)),

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.harness.judge.crossover_goodput import goodput_by_load
 from specbench.harness.judge.crossover_record import crossover_record
 from specbench.harness.judge.crossover_samples import LoadPoint
+from specbench.harness.judge.sweep_figures import goodput_by_load
 from specbench.harness.metrics.doubts import is_doubt
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.codec import read_document

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from specbench.harness.judge.history.points import METRICS, Commit, Series
+from specbench.harness.judge.history.points import METRICS, Series
 from specbench.harness.judge.history.steps import DatedStep
 from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPS
 from specbench.reports.cells import change_text
@@ -15,7 +15,7 @@ from specbench.reports.document import Cell, Section, Table, table_of
 from specbench.reports.experiments.history_table import short_commit, suspects_table
 
 from .changes import changes_table
-from .history_series import SeriesHistory, commit_places, event_marks, history_frame
+from .history_series import SeriesHistory, commit_link, commit_places, event_marks, history_frame
 from .page import Page, or_nothing
 from .runs import SiteRun
 
@@ -62,7 +62,7 @@ def steps_table(group: Sequence[SeriesHistory], pages: Mapping[str, str]) -> Tab
         reverse=True,
     )
     columns: dict[str, Callable[[tuple[Series, DatedStep]], str | Cell]] = {
-        "since commit": lambda row: _commit(row[1].after, pages),
+        "since commit": lambda row: commit_link(row[1].after, pages),
         "first run (UTC)": lambda row: row[1].after.utc,
         "metric": lambda row: _title(row[0].metric),
         "strategy": lambda row: row[0].arm,
@@ -81,17 +81,13 @@ def commits_table(group: Sequence[SeriesHistory], pages: Mapping[str, str]) -> T
     newest = sorted(commits, key=lambda key: places[key], reverse=True)[:_MAX_COMMITS]
     columns: dict[str, Callable[[tuple[str, str]], str | Cell]] = {
         "number": lambda key: str(places[key]),
-        "commit": lambda key: _commit(commits[key], pages),
+        "commit": lambda key: commit_link(commits[key], pages),
         "first run (UTC)": lambda key: commits[key].utc,
         "runs": lambda key: str(commits[key].num_runs),
         "machine": lambda key: commits[key].fingerprint_text,
     }
     which = "Commits" if len(commits) <= _MAX_COMMITS else f"The newest {_MAX_COMMITS} commits"
     return table_of(f"{which} by number", columns, newest)
-
-
-def _commit(commit: Commit, pages: Mapping[str, str]) -> Cell:
-    return Cell(text=short_commit(commit.commit), href=next((pages[i] for i in commit.run_ids if i in pages), ""))
 
 
 def _workload(

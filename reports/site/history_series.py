@@ -12,7 +12,6 @@ from specbench.harness.judge.history.accepted import Accepted, accepted_commits
 from specbench.harness.judge.history.points import METRICS, Commit, Point, Series, build_series, points_of
 from specbench.harness.judge.history.steps import (
     INCOMPARABLE,
-    DatedStep,
     Segment,
     Suspect,
     dated_steps,
@@ -22,7 +21,8 @@ from specbench.harness.judge.history.steps import (
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.store.schema import Frames
 from specbench.reports.cells import arm_name
-from specbench.reports.experiments.history_table import short_commit
+from specbench.reports.document import Cell
+from specbench.reports.experiments.history_table import SegmentedSeries, short_commit
 
 from .runs import SiteRun
 
@@ -32,12 +32,9 @@ _SEARCH_BUDGET = 300_000  # commits squared, over all series: about 4 s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SeriesHistory:
+class SeriesHistory(SegmentedSeries):
     """A series cut to its newest commits, with what happened in it."""
 
-    series: Series
-    segments: Sequence[Segment]
-    steps: Sequence[DatedStep]
     suspects: Sequence[Suspect]
     older: Sequence[Commit] = ()
 
@@ -101,6 +98,11 @@ def commit_places(shown: Sequence[SeriesHistory]) -> Mapping[tuple[str, str], in
             first[key] = min(first.get(key, commit.utc), commit.utc)
     ordered = sorted(first, key=lambda key: (first[key], key))
     return {key: n + 1 for n, key in enumerate(ordered)}
+
+
+def commit_link(commit: Commit, pages: Mapping[str, str]) -> Cell:
+    """To the page of its first run that has one. `pages`: by run id."""
+    return Cell(text=short_commit(commit.commit), href=next((pages[i] for i in commit.run_ids if i in pages), ""))
 
 
 def event_marks(shown: Sequence[SeriesHistory], most: int) -> tuple[tuple[float, str], ...]:

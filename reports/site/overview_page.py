@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.harness.judge.stored import Problem
-from specbench.reports.cells import NOTHING
+from specbench.reports.cells import NOTHING, counted
 from specbench.reports.charts.chart import Styles
 from specbench.reports.document import Command, Fact, Section, Table, table_of
 from specbench.reports.run.answer import answer
@@ -16,7 +16,7 @@ from .headline import doubts_of, headlines, objection
 from .history_series import SeriesHistory
 from .page import Page
 from .runs import SiteRun
-from .runs_table import counted, runs_table
+from .runs_table import runs_table
 from .speedup_chart import speedup_chart
 from .triage import triage_section
 from .verdict_charts import verdict_charts

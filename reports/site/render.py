@@ -32,7 +32,6 @@ _PIECES = re.compile(
 _PARTS = re.compile(r"(?<=[,./=_-])(?=[^,./=_-])")
 _OWN = ("charts.js", "choose.js")
 _DRAWING = ("vega.min.js", "vega-lite.min.js", "vega-embed.min.js", "charts.js")
-MAX_PAGE_BYTES = 5_000_000
 _SYMBOLS = {
     "circle": "M17 3a4 4 0 1 1 0 8a4 4 0 1 1 0-8z",
     "square": "M13.2 3.2h7.6v7.6h-7.6z",

@@ -19,9 +19,9 @@ from specbench.reports.profile.report import commands as profile_commands
 from specbench.reports.run.ablation_table import ablation_table
 from specbench.reports.run.accuracy_table import accuracy_tables
 from specbench.reports.run.answer import answer
-from specbench.reports.run.category_table import category_tables
 from specbench.reports.run.charts import tps_chart
 from specbench.reports.run.comparison import arms_table
+from specbench.reports.run.group_tables import category_tables
 from specbench.reports.run.notes import footnotes
 from specbench.reports.run.percentiles import medians, percentile_chart, percentile_tables
 from specbench.reports.run.recipe_table import recipe_table

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench.harness.store.inputs_record import WorkloadRecord
-from specbench.reports.cells import NOTHING, row_name
-from specbench.reports.document import Cell, Table, table_of
+from specbench.reports.cells import NOTHING, counted, row_name
+from specbench.reports.document import Cell, Table, table_of, without
 from specbench.reports.run.answer import ratio_text
 
 from . import badges
@@ -45,17 +45,14 @@ def runs_table(runs: Sequence[SiteRun]) -> ChoiceTable:
         "commit": lambda run: run.commit,
     }
     table = table_of(f"{counted(len(runs), 'run')}, the newest first", columns, runs)
-    silent = {
-        name
-        for name, values in zip(table.headers, zip(*table.rows, strict=True), strict=True)
-        if {str(value) for value in values} <= {NOTHING, "complete"} or (name == "hardware" and len(machines) == 1)
-    }
-    kept = [i for i, name in enumerate(table.headers) if name not in silent]
+    for name, values in zip(columns, zip(*table.rows, strict=True), strict=True):
+        if {str(value) for value in values} <= {NOTHING, "complete"} or (name == "hardware" and len(machines) == 1):
+            table = without(table, name)
     notes = (f"All on {next(iter(machines))}.",) if len(machines) == 1 else ()
     return ChoiceTable(
         title=table.title,
-        headers=tuple(table.headers[i] for i in kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+        headers=table.headers,
+        rows=table.rows,
         notes=(*notes, _NOTE),
         choices=tuple(_choices(run, machines) for run in runs),
     )
@@ -76,11 +73,6 @@ def machine_names(runs: Sequence[SiteRun]) -> dict[str, str]:
     whole = list(dict.fromkeys(run.hardware for run in runs))
     short = [name.partition(", ")[0] for name in whole]
     return {name: brief if short.count(brief) == 1 else name for name, brief in zip(whole, short, strict=True)}
-
-
-def counted(n: int, noun: str) -> str:
-    plural = noun.removesuffix("y") + "ies" if noun.endswith("y") else f"{noun}s"
-    return f"{n} {noun if n == 1 else plural}"
 
 
 def _choices(run: SiteRun, machines: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
 
 from specbench.reports.cells import row_name
@@ -32,7 +30,7 @@ def speedup_chart(group: Group, styles: Styles) -> Chart:
 def strategy_frame(run: SiteRun) -> pd.DataFrame:
     """y: strategy, x: speed-up of TPOT with its interval, the fastest first; words: both as text."""
     rows = [
-        (row_name(arm), s.tpot_ratio, _end(s.tpot_ratio_low), _end(s.tpot_ratio_high), ratio_text(arm))
+        (row_name(arm), s.tpot_ratio, s.tpot_ratio_low, s.tpot_ratio_high, ratio_text(arm))
         for arm in run.arms
         if (s := arm.speedup) is not None and s.tpot_ratio
     ]
@@ -43,7 +41,7 @@ def strategy_frame(run: SiteRun) -> pd.DataFrame:
 def load_frame(group: Group) -> pd.DataFrame:
     """series: strategy, x: concurrency, y: speed-up of TPOT in the newest run there, with its interval."""
     rows = [
-        (row_name(arm), run.concurrency, s.tpot_ratio, _end(s.tpot_ratio_low), _end(s.tpot_ratio_high))
+        (row_name(arm), run.concurrency, s.tpot_ratio, s.tpot_ratio_low, s.tpot_ratio_high)
         for run in newest_by_load(group).values()
         for arm in run.arms
         if run.concurrency and (s := arm.speedup) is not None and s.tpot_ratio
@@ -86,7 +84,3 @@ def _baseline(run: SiteRun) -> str:
     """Arms of several engines have one baseline per engine."""
     first, *others = dict.fromkeys(arm.speedup.baseline for arm in run.arms if arm.speedup is not None)
     return "the baseline of its engine" if others else first
-
-
-def _end(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -13,7 +13,7 @@ from specbench.harness.judge.comparison import ComparedRuns, compare_runs
 from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.figures import COMPARED
 from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable
-from specbench.reports.document import Cell, Command, Section, Table, table_of
+from specbench.reports.document import Cell, Command, Section, Table, table_of, without
 from specbench.reports.experiments.compare_table import compare_table
 
 from .groups import Group, by_case
@@ -123,9 +123,5 @@ def _table(compared: ComparedRuns, run: SiteRun, older: SiteRun) -> Table:
     compared_with = tuple(
         f"{row.run}: {row.arm}: {'against' if row.baseline else 'the baseline'}" for row in compared.rows
     )
-    return Table(
-        title=f"{run.run_id} against {older.run_id}",
-        headers=whole.headers[1:],
-        rows=tuple(row[1:] for row in whole.rows),
-        notes=tuple(note for note in whole.notes if not note.startswith(compared_with)),
-    )
+    notes = tuple(note for note in whole.notes if not note.startswith(compared_with))
+    return replace(without(whole, "run"), title=f"{run.run_id} against {older.run_id}", notes=notes)

@@ -9,10 +9,9 @@ from specbench.harness.judge.history.steps import DatedStep
 from specbench.harness.stats.verdict import IMPROVED, REGRESSED
 from specbench.reports.cells import change_text
 from specbench.reports.document import Cell, Section, Table, table_of
-from specbench.reports.experiments.history_table import short_commit
 
 from . import badges
-from .history_series import SeriesHistory
+from .history_series import SeriesHistory, commit_link
 from .verdict_charts import signed_word
 
 _MAX_COMMITS, _MAX_FIGURES = 8, 3
@@ -53,7 +52,7 @@ def triage_section(shown: Sequence[SeriesHistory], pages: Mapping[str, str]) -> 
 
 def _table(groups: Sequence[Sequence[_Found]], pages: Mapping[str, str]) -> Table:
     columns: dict[str, Callable[[Sequence[_Found]], str | Cell]] = {
-        "since commit": lambda group: _commit(group[0][1], pages),
+        "since commit": lambda group: commit_link(group[0][1].after, pages),
         "verdict": lambda group: Cell(text=signed_word(_word(group)), tone=_TONES.get(_word(group), badges.OPEN)),
         "largest changes": _largest,
         "first run (UTC)": lambda group: group[0][1].after.utc.replace("T", " ")[:16],
@@ -72,11 +71,6 @@ def _largest(group: Sequence[_Found]) -> str:
     changes = [f"{series.arm}: {METRICS[series.metric].name} {change_text(step.change)}" for series, step in ordered]
     more = len(changes) - _MAX_FIGURES
     return "; ".join(changes[:_MAX_FIGURES]) + (f"; and {more} more" if more > 0 else "")
-
-
-def _commit(step: DatedStep, pages: Mapping[str, str]) -> Cell:
-    href = next((pages[run] for run in step.after.run_ids if run in pages), "")
-    return Cell(text=short_commit(step.after.commit), href=href)
 
 
 def _none(shown: Sequence[SeriesHistory]) -> str:

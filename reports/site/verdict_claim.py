@@ -8,17 +8,17 @@ from specbench.reports.cells import (
     FORCED,
     TOO_WIDE,
     change_text,
-    is_no_figure,
+    is_no_change,
     milliseconds,
     number,
     outputs_equal,
     size_text,
 )
 from specbench.reports.document import Fact
-from specbench.reports.experiments.sides import apart
 from specbench.reports.experiments.verdict_table import (
     NO_VERDICT,
     RANDOM_WEIGHTS,
+    apart,
     arm_marks,
     interval,
     is_not_judged,
@@ -72,7 +72,7 @@ def claim_words(record: Judgement) -> str:
     if c is None or c.change is None or record.verdict in NO_VERDICT:
         return ""
     forced = " (forced acceptance)" if arm_marks(record, FORCED) else ""
-    if _is_open(c):
+    if is_no_change(c.low, c.high):
         return f"{_PRODUCT} {TOO_WIDE}"
     return f"{_PRODUCT} {change_text(c.change, max_decimals=2)}{_ends(c, ' {}')}{forced}"
 
@@ -112,12 +112,8 @@ def _change(c: JudgedMetric) -> Fact:
     notes = [_ends(c, "95% {}"), f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip()]
     if c.least_effect is not None:
         notes.append(f"MDE {size_text(c.least_effect, max_decimals=2)} with {c.num_pairs} {metric.pairs}")
-    value = TOO_WIDE if _is_open(c) else change_text(c.change, max_decimals=2)
+    value = TOO_WIDE if is_no_change(c.low, c.high) else change_text(c.change, max_decimals=2)
     return Fact(name=metric.name, value=value, note="; ".join(filter(None, notes)))
-
-
-def _is_open(c: JudgedMetric) -> bool:
-    return c.low is not None and c.high is not None and is_no_figure(1 + c.low, 1 + c.high)
 
 
 def _ends(c: JudgedMetric, form: str) -> str:

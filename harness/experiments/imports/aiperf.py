@@ -17,8 +17,7 @@ from specbench.harness.engines.openai.answers import SpecDecoding
 from specbench.workloads.json_values import JsonObject
 
 from .meta import Meta
-from .result import Request, Result, chunks, converted, named, totals
-from .values import Count, Seconds
+from .result import Count, Request, Result, Seconds, chunks, converted, named, totals
 
 TOOL = "aiperf"
 RECORDS, TOTALS = "metadata.request_start_ns and metrics", "aiperf_version and input_config"

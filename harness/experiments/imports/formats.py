@@ -23,11 +23,24 @@ class Format:
     read: Callable[[Sequence[JsonObject], str], list[Result]]
 
 
+def _each(read: Callable[[JsonObject, str], Result]) -> Callable[[Sequence[JsonObject], str], list[Result]]:
+    """For formats whose objects are one result each."""
+
+    def read_all(objects: Sequence[JsonObject], where: str) -> list[Result]:
+        places = [where] if len(objects) == 1 else [f"{where}, result {n + 1}" for n in range(len(objects))]
+        return [read(raw, place) for raw, place in zip(objects, places, strict=True)]
+
+    return read_all
+
+
 FORMATS = (
     Format(
-        name=sglang_bench.TOOL, looked_for=sglang_bench.LOOKED_FOR, is_it=sglang_bench.is_it, read=sglang_bench.read
+        name=sglang_bench.TOOL,
+        looked_for=sglang_bench.LOOKED_FOR,
+        is_it=sglang_bench.is_it,
+        read=_each(sglang_bench.read),
     ),
-    Format(name=vllm_bench.TOOL, looked_for=vllm_bench.LOOKED_FOR, is_it=vllm_bench.is_it, read=vllm_bench.read),
+    Format(name=vllm_bench.TOOL, looked_for=vllm_bench.LOOKED_FOR, is_it=vllm_bench.is_it, read=_each(vllm_bench.read)),
     Format(name=f"{aiperf.TOOL} records", looked_for=aiperf.RECORDS, is_it=aiperf.is_record, read=aiperf.read_records),
     Format(name=f"{aiperf.TOOL} totals", looked_for=aiperf.TOTALS, is_it=aiperf.is_totals, read=aiperf.read_totals),
     Format(name=guidellm.TOOL, looked_for=guidellm.LOOKED_FOR, is_it=guidellm.is_it, read=guidellm.read),

@@ -19,8 +19,7 @@ from specbench.workloads.guarded import parse_json
 from specbench.workloads.json_values import Json, JsonObject
 
 from .meta import Meta
-from .result import Request, Result, converted
-from .values import Count, Seconds
+from .result import Count, Request, Result, Seconds, converted
 
 TOOL = "guidellm"
 LOOKED_FOR = "metadata.guidellm_version and benchmarks"

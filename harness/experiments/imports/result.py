@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -15,7 +15,9 @@ from specbench.workloads.json_values import Json, JsonObject
 
 from .meta import Meta
 
-_Struct = TypeVar("_Struct")
+Struct = TypeVar("Struct")
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=9e9)]  # fits in an int64 as ns
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Own = Mapping[str, str | int | float | bool | None]
 
 
@@ -78,7 +80,7 @@ class Result:
     started_utc: str = ""
 
 
-def converted(raw: Json, kind: type[_Struct], where: str, advice: str) -> _Struct:
+def converted(raw: Json, kind: type[Struct], where: str, advice: str) -> Struct:
     """Converts the fields of `kind` and ignores others. ValueError naming the file and the field."""
     try:
         return msgspec.convert(raw, kind)
@@ -109,15 +111,3 @@ def unsmeared(ttft_s: float, gaps_s: Sequence[float], num_tokens: int) -> list[C
         of_chunk = list(same)
         found.append(Chunk(t_s=found[-1].t_s + sum(of_chunk), num_tokens=len(of_chunk)))
     return found
-
-
-def check_lengths(where: str, lists: Mapping[str, Sequence[object] | None]) -> None:
-    """ValueError if lists with one value per request have different lengths or are empty."""
-    lengths = {name: len(values) for name, values in lists.items() if values is not None}
-    if len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
-        raise ValueError(f"{where}: requests do not match: {lengths}")
-
-
-def places(where: str, num: int) -> Iterator[str]:
-    """Names of the results of one file."""
-    return (where if num == 1 else f"{where}, result {n + 1}" for n in range(num))

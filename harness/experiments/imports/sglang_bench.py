@@ -9,7 +9,8 @@ never used as a figure here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -17,14 +18,12 @@ from specbench.harness.text import is_number
 from specbench.workloads.json_values import Json, JsonObject
 
 from .meta import Meta
-from .result import Request, Result, check_lengths, chunks, converted, named, places, totals, unsmeared
-from .values import Count, Duration, Seconds, arrival_rate
+from .result import Count, Request, Result, Seconds, chunks, converted, totals, unsmeared
+from .serving import Duration, arrival_rate, lists_of, rows_of
 
 TOOL = "sglang.bench_serving"
 LOOKED_FOR = "completed, duration and server_info"
 ADVICE = "make it with --output-details"
-_DETAILED = ("input_lens", "output_lens", "ttfts", "itls")
-_OWN = ("output_throughput", "request_throughput", "mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms")
 _SMEARED = ("sglang", "sglang-native")  # backends
 
 
@@ -42,52 +41,27 @@ def is_it(raw: JsonObject) -> bool:
     return {"completed", "duration", "server_info"} <= raw.keys()
 
 
-def read(objects: Sequence[JsonObject], where: str) -> list[Result]:
-    return [_result(raw, place) for raw, place in zip(objects, places(where, len(objects)), strict=True)]
-
-
-def _result(raw: JsonObject, where: str) -> Result:
-    own = totals(raw)
-    notes: list[str] = []
-    has_detail = any(isinstance(raw.get(name), list) for name in _DETAILED)
-    if not has_detail:
-        notes.append(f"totals only ({ADVICE}): {named(own, _OWN)}")
+def read(raw: JsonObject, where: str) -> Result:
+    file, notes = lists_of(raw, _File, where, ADVICE)
     if is_number(length := raw.get("accept_length")) and length > 0:
         notes.append(f"SGLang's own accept_length {length:.3f}: since its server started, not for this run")
-    file = converted(raw, _File, where, ADVICE) if has_detail else None
+    is_smeared = raw.get("backend") in _SMEARED
     return Result(
         tool=TOOL,
         label=str(raw.get("tag") or ""),
-        requests=_requests(file, raw.get("backend") in _SMEARED, where) if file is not None else (),
+        requests=[_request(row, is_smeared) for row in rows_of(file, where)] if file is not None else (),
         meta=_meta(raw, where),
         duration_s=file.duration if file is not None else 0.0,
-        own=own,
+        own=totals(raw),
         notes=notes,
     )
 
 
-def _requests(file: _File, is_smeared: bool, where: str) -> list[Request]:
-    lists = {name: getattr(file, name) for name in file.__struct_fields__ if name != "duration"}
-    check_lengths(where, lists)
-    errors, texts = file.errors or [""] * len(file.ttfts), file.generated_texts or [None] * len(file.ttfts)
-    rows = zip(file.input_lens, file.output_lens, file.ttfts, file.itls, errors, texts, strict=True)
-    return [
-        _request(num_prompt, num_tokens, ttft_s, gaps_s, error, text, is_smeared)
-        for num_prompt, num_tokens, ttft_s, gaps_s, error, text in rows
-    ]
-
-
-def _request(
-    num_prompt: int,
-    num_tokens: int,
-    ttft_s: float,
-    gaps_s: Sequence[float],
-    error: str | None,
-    text: str | None,
-    is_smeared: bool,
-) -> Request:
-    if error or not num_tokens:
-        return Request(num_prompt_tokens=num_prompt, num_output_tokens=0, finish="error", error=error or "no output")
+def _request(row: Mapping[str, Any], is_smeared: bool) -> Request:
+    ttft_s, gaps_s, num_prompt, num_tokens = row["ttfts"], row["itls"], row["input_lens"], row["output_lens"]
+    error = row.get("errors") or ("" if num_tokens else "no output")
+    if error:
+        return Request(num_prompt_tokens=num_prompt, num_output_tokens=0, finish="error", error=error)
     seen = unsmeared(ttft_s, gaps_s, num_tokens) if is_smeared else chunks(ttft_s, gaps_s)
     return Request(
         num_prompt_tokens=num_prompt,
@@ -95,7 +69,7 @@ def _request(
         ttft_s=ttft_s,
         e2e_s=seen[-1].t_s,
         chunks=seen,
-        text=text,
+        text=row.get("generated_texts"),
     )
 
 

@@ -8,9 +8,9 @@ are differences of the server's counters over the run; positions are divided by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,14 +18,12 @@ from specbench.harness.store.directories import utc
 from specbench.workloads.json_values import Json, JsonObject
 
 from .meta import Meta
-from .result import Drafts, Request, Result, check_lengths, chunks, converted, named, places, totals
-from .values import Count, Duration, Rate, Seconds, arrival_rate
+from .result import Count, Drafts, Request, Result, Seconds, chunks, converted, totals
+from .serving import Duration, arrival_rate, lists_of, rows_of
 
 TOOL = "vllm bench serve"
 LOOKED_FOR = "completed, duration and model_id"
 ADVICE = "make it with --save-result --save-detailed"
-_DETAILED = ("input_lens", "output_lens", "ttfts", "itls")
-_OWN = ("output_throughput", "request_throughput", "mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms")
 
 
 class _Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,22 +48,16 @@ class _Drafts(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: f"s
     num_drafts: Count
     draft_tokens: Count
     accepted_tokens: Count
-    per_position_acceptance_rates: tuple[Rate, ...] = ()
+    per_position_acceptance_rates: tuple[Annotated[float, msgspec.Meta(ge=0, le=1)], ...] = ()
 
 
 def is_it(raw: JsonObject) -> bool:
     return {"completed", "duration", "model_id"} <= raw.keys()
 
 
-def read(objects: Sequence[JsonObject], where: str) -> list[Result]:
-    return [_result(raw, place) for raw, place in zip(objects, places(where, len(objects)), strict=True)]
-
-
-def _result(raw: JsonObject, where: str) -> Result:
-    own, names = totals(raw), converted(raw, _Names, where, ADVICE)
-    has_detail = any(isinstance(raw.get(name), list) for name in _DETAILED)
-    notes = [] if has_detail else [f"totals only ({ADVICE}): {named(own, _OWN)}"]
-    file = converted(raw, _File, where, ADVICE) if has_detail else None
+def read(raw: JsonObject, where: str) -> Result:
+    names = converted(raw, _Names, where, ADVICE)
+    file, notes = lists_of(raw, _File, where, ADVICE)
     if file is not None and file.latencies is None:
         notes.append("end of a request: ttft + sum of itls, since the file has no latencies")
     fields: dict[str, Json] = {
@@ -76,21 +68,14 @@ def _result(raw: JsonObject, where: str) -> Result:
     return Result(
         tool=TOOL,
         label=names.label or "",
-        requests=_requests(file, where) if file is not None else (),
+        requests=[_request(row) for row in rows_of(file, where)] if file is not None else (),
         meta=converted(fields, Meta, where, ADVICE),
         duration_s=file.duration if file is not None else 0.0,
         drafts=_drafts(raw, where),
-        own=own,
+        own=totals(raw),
         notes=notes,
         started_utc=_started(raw),
     )
-
-
-def _requests(file: _File, where: str) -> list[Request]:
-    lists = {name: getattr(file, name) for name in file.__struct_fields__ if name != "duration"}
-    check_lengths(where, lists)
-    rows = [{name: values[n] for name, values in lists.items() if values is not None} for n in range(len(file.ttfts))]
-    return [_request(row) for row in rows]
 
 
 def _request(row: Mapping[str, Any]) -> Request:

@@ -20,7 +20,7 @@ from specbench.harness.judge.history.points import METRICS, Point
 from specbench.harness.judge.history.steps import is_named
 from specbench.harness.judge.limits import read_table, unknown
 from specbench.harness.store.directories import utc
-from specbench.harness.store.files import write_atomically
+from specbench.harness.store.files import write_text
 from specbench.harness.store.safe_paths import path_inside
 from specbench.workloads.guarded import parse_toml, read_text
 
@@ -90,8 +90,7 @@ def accept(history: Path, entry: Accepted, points: tuple[Point, ...]) -> Path:
     with one_at_a_time(history):
         before = path.read_text(encoding="utf-8") if path.is_file() else ""
         read_accepted(history)  # a file that cannot be read is not added to
-        whole = before + ("\n" if before else "") + "\n".join(lines) + "\n"
-        write_atomically(path, lambda temporary: temporary.write_text(whole, encoding="utf-8"))
+        write_text(path, before + ("\n" if before else "") + "\n".join(lines) + "\n")
     return path
 
 

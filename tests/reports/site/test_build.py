@@ -17,6 +17,7 @@ from run_samples import sample_run
 from site_samples import (
     EAGLE,
     HOSTILE,
+    MAX_PAGE_BYTES,
     add_certificate,
     add_scores,
     add_trace,
@@ -36,7 +37,7 @@ from specbench.reports.run.view import view_run
 from specbench.reports.site import render
 from specbench.reports.site.build import build_site
 from specbench.reports.site.find import find_runs
-from specbench.reports.site.render import MAX_PAGE_BYTES, inline_json
+from specbench.reports.site.render import inline_json
 from specbench.reports.site.runs import read_site_runs
 
 VENDOR = Path(render.__file__).parent / "vendor"

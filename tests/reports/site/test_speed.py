@@ -10,9 +10,7 @@ from statistics import median
 
 import pytest
 from machine_pace import slower
-from site_samples import EAGLE, copied, finished_run
-
-from specbench.reports.site.render import MAX_PAGE_BYTES
+from site_samples import EAGLE, MAX_PAGE_BYTES, copied, finished_run
 
 NUM_RUNS, MAX_SECONDS, MAX_KIB = 500, 20, 1_000_000
 ROOT = Path(__file__).resolve().parents[3]
