@@ -133,11 +133,10 @@ def pairs_of(
 
 
 def _tokens_per_step_pairs(frames: Frames, blocks: Collection[int]) -> list[tuple[float, float]]:
-    rows = frames.steps[frames.steps["repeat"].isin(list(blocks)) & ~frames.steps["is_prefill"].astype(bool)]
     keys = ["arm", "repeat", "request_id"]
-    rows = rows[[*keys, "num_emitted"]].merge(frames.requests[[*keys, "prompt_id"]], on=keys)
-    sums = rows.groupby(["arm", "prompt_id"])["num_emitted"].agg(["sum", "count"])
-    rates = (sums["sum"] / sums["count"]).unstack("arm").reindex(columns=list(LABELS)).dropna()
+    steps = frames.steps[frames.steps["repeat"].isin(list(blocks))]
+    rows = steps.merge(frames.requests[[*keys, "prompt_id"]], on=keys)
+    rates = _tokens_per_step(rows, ["arm", "prompt_id"]).unstack("arm").reindex(columns=list(LABELS)).dropna()
     rates = rates[(rates > 0).all(axis=1)]
     return list(zip(rates["A"], rates["B"], strict=True))
 

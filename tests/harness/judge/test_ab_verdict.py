@@ -6,12 +6,13 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from ab_samples import ACCEPTED, experiment
 
 from specbench.harness.judge import ab_verdict as judge_module
 from specbench.harness.judge.ab_verdict import judge
-from specbench.harness.metrics.figures import TPOT_MS
+from specbench.harness.metrics.figures import TOKENS_PER_STEP, TPOT_MS
 from specbench.harness.store.ab_judgement import SameOutput
 from specbench.harness.store.codec import to_document
 from specbench.reports.document import Cell
@@ -91,6 +92,15 @@ def test_tokens_per_step_by_hand(tmp_path):
     assert [a for a, _ in found.pairs] == pytest.approx([first, second, third] * 2)
     assert [b for _, b in found.pairs] == [1.0] * 6
     assert found.change == pytest.approx((first * second * third) ** (-1 / 3) - 1)
+
+
+def test_chunks_that_a_client_saw_are_no_steps(tmp_path):
+    """Some engines store them beside the server's steps, with no number of accepted drafts."""
+    frames = experiment(tmp_path, num_requests=6, accepted_b=[0] * 8).frames()
+    seen = frames.steps.assign(num_emitted=50, num_accepted=float("nan"))
+    both = replace(frames, steps=pd.concat([frames.steps, seen], ignore_index=True))
+    found, expected = (judge_module.pairs_of(TOKENS_PER_STEP, each, {}, range(10)) for each in (both, frames))
+    assert len(expected.values) == 6 and found.values == expected.values
 
 
 def test_noise_hides_it(tmp_path):
