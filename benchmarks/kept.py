@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 from arrivals_race import ratios as ratios_by_turn
+from decode_race import ratios as decode_ratios
 from decode_table import RESULTS as DECODE
 from decode_table import table
 from race_workers import DRAFTS
@@ -45,9 +46,7 @@ def decode_cells() -> pd.DataFrame:
     how often outputs were identical."""
     rows = [row for name in RACES for row in json.loads((RESULTS / name).read_text(encoding="utf-8"))]
     frame = pd.DataFrame(rows)
-    turns = [
-        pd.Series(ours) / pd.Series(theirs) for ours, theirs in zip(frame["ours_tps"], frame["vllm_tps"], strict=True)
-    ]
+    turns = [pd.Series(decode_ratios(row, "vllm")) for row in rows]
     return frame.assign(
         tps=[statistics.median(tps) for tps in frame["ours_tps"]],
         tps_vllm=[statistics.median(tps) for tps in frame["vllm_tps"]],
