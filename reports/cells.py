@@ -136,7 +136,7 @@ def is_no_figure(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None and low <= 1 <= high and high > WIDEST * low
 
 
-def is_no_change(low: float | None, high: float | None) -> bool:
+def is_too_wide_change(low: float | None, high: float | None) -> bool:
     """The same for the interval of a change, a fraction."""
     return low is not None and high is not None and is_no_figure(1 + low, 1 + high)
 

@@ -12,7 +12,7 @@ from specbench.harness.judge.comparison import ComparedRuns, Row
 from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
 from specbench.harness.store.files import json_text, to_object
-from specbench.reports.cells import NOTHING, TOO_WIDE, change_text, is_no_change, marked_name, number, size_text
+from specbench.reports.cells import NOTHING, TOO_WIDE, change_text, is_too_wide_change, marked_name, number, size_text
 from specbench.reports.document import Table, without
 
 COMPARE_SCHEMA = "specbench.compare/2"
@@ -96,7 +96,7 @@ def change_cell(comparison: Comparison | None) -> str:
     text = sign + change_text(comparison.change)
     if comparison.low is None or comparison.high is None:
         return text
-    if is_no_change(comparison.low, comparison.high):
+    if is_too_wide_change(comparison.low, comparison.high):
         return TOO_WIDE
     return f"{text} [{change_text(comparison.low)}, {change_text(comparison.high)}]"
 

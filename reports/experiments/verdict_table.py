@@ -12,7 +12,7 @@ from specbench.reports.cells import (
     NOTHING,
     TOO_WIDE,
     change_text,
-    is_no_change,
+    is_too_wide_change,
     machine_notes,
     milliseconds,
     number,
@@ -107,7 +107,7 @@ def change_of(c: JudgedMetric) -> str:
     text = change_text(c.change, max_decimals=2)
     if c.low is None or c.high is None:
         return text
-    return TOO_WIDE if is_no_change(c.low, c.high) else f"{text} {interval(c.low, c.high)}"
+    return TOO_WIDE if is_too_wide_change(c.low, c.high) else f"{text} {interval(c.low, c.high)}"
 
 
 def _mark(c: JudgedMetric, whole: str) -> str:

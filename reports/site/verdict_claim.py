@@ -8,7 +8,7 @@ from specbench.reports.cells import (
     FORCED,
     TOO_WIDE,
     change_text,
-    is_no_change,
+    is_too_wide_change,
     milliseconds,
     number,
     outputs_equal,
@@ -72,7 +72,7 @@ def claim_words(record: Judgement) -> str:
     if c is None or c.change is None or record.verdict in NO_VERDICT:
         return ""
     forced = " (forced acceptance)" if arm_marks(record, FORCED) else ""
-    if is_no_change(c.low, c.high):
+    if is_too_wide_change(c.low, c.high):
         return f"{_PRODUCT} {TOO_WIDE}"
     return f"{_PRODUCT} {change_text(c.change, max_decimals=2)}{_ends(c, ' {}')}{forced}"
 
@@ -112,7 +112,7 @@ def _change(c: JudgedMetric) -> Fact:
     notes = [_ends(c, "95% {}"), f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip()]
     if c.least_effect is not None:
         notes.append(f"MDE {size_text(c.least_effect, max_decimals=2)} with {c.num_pairs} {metric.pairs}")
-    value = TOO_WIDE if is_no_change(c.low, c.high) else change_text(c.change, max_decimals=2)
+    value = TOO_WIDE if is_too_wide_change(c.low, c.high) else change_text(c.change, max_decimals=2)
     return Fact(name=metric.name, value=value, note="; ".join(filter(None, notes)))
 
 
