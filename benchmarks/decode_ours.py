@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from race_workers import NUM_BATCHED, Cell
+from race_workers import NUM_BATCHED, Cell, DecodeTimer
 
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.engine import Engine
@@ -125,7 +125,6 @@ class Timed:
         rng = random.Random(0)
         vocab = min(40000, target.config.vocab_size)
         self.prompts = [tuple(rng.randrange(10, vocab) for _ in range(cell.prompt)) for _ in range(cell.batch)]
-        self.num_tokens = num_tokens
         max_len = cell.prompt + num_tokens + 64
 
         def engine(k: int, acceptance: str, graph: str) -> Engine:
@@ -135,14 +134,10 @@ class Timed:
         self.check = check(target, self.prompts, eager, captured)
         self.engine = engine(cell.k, f"synthetic:{acceptance}", "one")
         self.engine.launcher.round_for(cell.batch, SamplingMode.GREEDY)
-        for tokens in (16, 1, num_tokens):
-            generate(self.engine, self.prompts, tokens)
+        self.timer = DecodeTimer(self.generate, cell.batch, num_tokens, target.group.agree)
 
-    def tps(self) -> float:
-        """Decode tokens per second: (tokens - B) / (time - time of one token each)."""
-        prefill_s, _ = generate(self.engine, self.prompts, 1)
-        seconds, _ = generate(self.engine, self.prompts, self.num_tokens)
-        return len(self.prompts) * (self.num_tokens - 1) / (seconds - prefill_s)
+    def generate(self, tokens: int) -> float:
+        return generate(self.engine, self.prompts, tokens)[0]
 
 
 def group_of(num_ranks: int) -> Group:
@@ -163,7 +158,7 @@ def main() -> None:
         gc.freeze()
         print(json.dumps(dict(ready=shape, checks=[cell.check for cell in cells])), flush=True)
         for _ in sys.stdin:
-            print(json.dumps(dict(figures=[cell.tps() for cell in cells])), flush=True)
+            print(json.dumps(dict(figures=[cell.timer.tps() for cell in cells])), flush=True)
 
 
 if __name__ == "__main__":

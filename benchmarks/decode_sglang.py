@@ -22,7 +22,7 @@ import time
 from typing import Any
 
 from peer_shapes import MAX_POSITION, num_cached, vocabulary, write_configs
-from race_workers import Cell
+from race_workers import Cell, DecodeTimer
 
 # The cache has a fixed size, as several engines share the card. The fraction only says how much of what was free at the
 # start SGLang leaves alone; other engines that load meanwhile count as its own use, so it must not be low.
@@ -49,15 +49,16 @@ def arguments(shape: str, k: int, num_gpus: int, cells: list[Cell], num_tokens: 
     return found
 
 
-class Timed:
-    """One cell of an engine."""
+class Load:
+    """One cell of an engine. `accepted`: tokens a round of the last batch."""
 
-    def __init__(self, engine: Any, shape: str, cell: Cell, num_tokens: int):
-        self._engine, self._cell, self._num_tokens = engine, cell, num_tokens
+    def __init__(self, engine: Any, shape: str, cell: Cell):
+        self._engine, self._cell = engine, cell
         self._vocabulary, self._rng = vocabulary(shape), random.Random(0)
+        self.accepted: float | None = None
 
-    def _generate(self, tokens: int) -> tuple[float, list[dict]]:
-        """RuntimeError unless every request got exactly so many tokens."""
+    def generate(self, tokens: int) -> float:
+        """Seconds. RuntimeError unless every request got exactly so many tokens."""
         cell = self._cell
         prompts = [[self._rng.randrange(10, self._vocabulary) for _ in range(cell.prompt)] for _ in range(cell.batch)]
         sampling = dict(temperature=0, max_new_tokens=tokens, ignore_eos=True)
@@ -68,19 +69,9 @@ class Timed:
         counts = {meta["completion_tokens"] for meta in metas}
         if counts != {tokens}:
             raise RuntimeError(f"{cell}: requests got {sorted(counts)} tokens; {tokens} were asked for")
-        return seconds, metas
-
-    def warm_up(self) -> float | None:
-        """Tokens a round."""
-        for tokens in (16, 1, self._num_tokens):
-            _, metas = self._generate(tokens)
         rounds = sum(meta.get("spec_verify_ct", 0) for meta in metas)
-        return sum(meta["completion_tokens"] for meta in metas) / rounds if rounds else None
-
-    def tps(self) -> float:
-        """Decode tokens per second, as the other workers count them."""
-        prefill_s, _ = self._generate(1)
-        return self._cell.batch * (self._num_tokens - 1) / (self._generate(self._num_tokens)[0] - prefill_s)
+        self.accepted = sum(meta["completion_tokens"] for meta in metas) / rounds if rounds else None
+        return seconds
 
 
 def main() -> None:
@@ -102,19 +93,20 @@ def main() -> None:
     fitting = [cell for cell in cells if cell.prompt + num_tokens < MAX_POSITION]
     missing = {str(cell): f"longer than {MAX_POSITION} tokens" for cell in cells if cell not in fitting}
     accepted: dict[str, float | None] = {}
-    timed: dict[Cell, Timed] = {}
+    timers: dict[Cell, DecodeTimer] = {}
     if fitting:
         engine = sglang.Engine(**arguments(shape, k, int(num_ranks or 1), fitting, num_tokens))
     for cell in fitting:
-        one = Timed(engine, shape, cell, num_tokens)
+        load = Load(engine, shape, cell)
         try:
-            accepted[str(cell)] = one.warm_up()
-            timed[cell] = one
+            timers[cell] = DecodeTimer(load.generate, cell.batch, num_tokens)
+            accepted[str(cell)] = load.accepted
         except Exception as error:  # SGLang refuses a request with errors of several libraries
             missing[str(cell)] = f"{type(error).__name__}: {error}"
     print(json.dumps(dict(ready=list(map(str, cells)), missing=missing, accepted=accepted)), file=answers)
     for _ in sys.stdin:
-        print(json.dumps(dict(figures=[timed[cell].tps() if cell in timed else None for cell in cells])), file=answers)
+        figures = [timers[cell].tps() if cell in timers else None for cell in cells]
+        print(json.dumps(dict(figures=figures)), file=answers)
 
 
 if __name__ == "__main__":

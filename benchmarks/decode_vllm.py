@@ -13,10 +13,11 @@ import os
 import random
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from peer_shapes import kv_bytes, num_cached, vocabulary, write_configs
-from race_workers import NUM_BATCHED, Cell
+from race_workers import NUM_BATCHED, Cell, DecodeTimer
 
 if TYPE_CHECKING:
     from vllm.entrypoints.llm import LLM
@@ -70,16 +71,10 @@ def main() -> None:
         llm.generate(prompts, params, use_tqdm=False)
         return time.perf_counter() - start
 
-    def tps(cell: Cell) -> float:
-        prefill_s = generate(cell, 1)
-        return cell.batch * (num_tokens - 1) / (generate(cell, num_tokens) - prefill_s)
-
-    for cell in cells:
-        for tokens in (16, 1, num_tokens):
-            generate(cell, tokens)
+    timers = [DecodeTimer(partial(generate, cell), cell.batch, num_tokens) for cell in cells]
     print(json.dumps(dict(ready=[str(cell) for cell in cells])), flush=True)
     for _ in sys.stdin:
-        print(json.dumps(dict(figures=[tps(cell) for cell in cells])), flush=True)
+        print(json.dumps(dict(figures=[timer.tps() for timer in timers])), flush=True)
 
 
 if __name__ == "__main__":

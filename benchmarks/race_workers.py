@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ from typing import IO, Any
 
 NUM_BATCHED = 16384  # tokens of a step at most, in ours and in vLLM, whose default it is on an H100 and an H200
 DRAFTS = (0, 4)  # of a cell that names none
+MIN_DECODE_S = 0.5  # of a figure: a batch of a small model decodes for 40 ms, which the host's noise changes by a third
 LIMIT_S = 300.0  # to load, and for a turn, of a worker that may fail
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _SHOWN_LINES, _SHOWN_CHARACTERS = 25, 160
@@ -47,6 +49,34 @@ def cells_of(loads: list[str], parse: Callable[[str], Any] = Cell.parse) -> dict
     words = [word for load in loads for word in ([load] if "/" in load else [f"{k}/{load}" for k in DRAFTS])]
     found = [parse(word) for word in words]
     return {k: [cell for cell in found if cell.k == k] for k in sorted({cell.k for cell in found})}
+
+
+class DecodeTimer:
+    """Times one cell of an engine: decode tokens per second, (tokens - B) / (time - time of one token each).
+
+    `generate`: runs a batch of so many output tokens, seconds. Warms up first. A figure sums as many batches as decode
+    for `MIN_DECODE_S`; the number is found once, and all ranks of an engine take rank 0's (`agree`).
+    """
+
+    def __init__(
+        self,
+        generate: Callable[[int], float],
+        batch: int,
+        num_tokens: int,
+        agree: Callable[[int], int] = lambda number: number,
+    ):
+        self._generate, self._num_tokens = generate, num_tokens
+        for tokens in (16, 1, num_tokens):
+            generate(tokens)
+        self.num_batches = agree(math.ceil(MIN_DECODE_S / self._decode_s()))
+        self._counted = self.num_batches * batch * (num_tokens - 1)
+
+    def _decode_s(self) -> float:
+        prefill_s = self._generate(1)
+        return self._generate(self._num_tokens) - prefill_s
+
+    def tps(self) -> float:
+        return self._counted / sum(self._decode_s() for _ in range(self.num_batches))
 
 
 def environment_of(folder: str) -> dict[str, str]:

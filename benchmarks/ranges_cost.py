@@ -62,7 +62,7 @@ def main() -> None:
                     for name, (ranges, has_log) in VARIANTS.items():
                         gc.collect()
                         with variant(timed.engine, ranges, has_log), no_collection():
-                            tps[name].append(timed.tps())
+                            tps[name].append(timed.timer.tps())
                 found.append(dict(shape=shape, cell=str(cell), tps=tps))
                 ratios = [a / b for a, b in zip(tps["neither"], tps["both"], strict=True)]
                 shown = [f"{statistics.median(t):,.0f} ({_spread(t):.1%})" for t in tps.values()]

@@ -16,7 +16,7 @@ import decode_race  # noqa: E402
 import race_workers  # noqa: E402
 from decode_race import table  # noqa: E402
 from peer_shapes import SHAPES, kv_bytes, vocabulary  # noqa: E402
-from race_workers import Cell, environment_of  # noqa: E402
+from race_workers import MIN_DECODE_S, Cell, DecodeTimer, environment_of  # noqa: E402
 
 from specbench.harness.engines.native.models.shapes import published_shape  # noqa: E402
 
@@ -62,10 +62,10 @@ class Engine:
         num = sampling_params["max_new_tokens"]
         if len(input_ids) == 7:
             raise ValueError("seven are refused")
-        if len(input_ids) == 5 and self.calls > 5:
+        if len(input_ids) == 5 and self.calls > 7:
             sys.stderr.write("torch.OutOfMemoryError: CUDA out | of memory\\nRuntimeError: scheduler died\\n")
             os._exit(3)
-        now[0] += num * 1e-3
+        now[0] += num
         meta = dict(completion_tokens=num, spec_verify_ct=num // 4) if self.k else dict(completion_tokens=num)
         return [dict(output_ids=[1] * num, meta_info=meta) for _ in input_ids]
 """
@@ -106,6 +106,27 @@ def race(tmp_path, monkeypatch, capfd):
     return run
 
 
+def test_a_figure_sums_batches_until_they_decode_long_enough():
+    asked = []
+
+    def generate(tokens: int) -> float:  # a prefill of 30 ms, then 2 ms a token; batches take turns to be slow
+        asked.append(tokens)
+        slow = 1.5 if len(asked) % 4 == 0 else 1.0
+        return 0.030 + 0.002 * slow * (tokens - 1)
+
+    timer = DecodeTimer(generate, batch=8, num_tokens=101)
+    assert asked[:3] == [16, 1, 101]  # warm-up, of which nothing is counted
+    assert timer.num_batches == 3  # of 0.2 s each
+    del asked[:]
+    assert timer.tps() == pytest.approx(3 * 8 * 100 / (0.2 + 0.3 + 0.2))
+    assert asked == [1, 101] * 3
+    assert DecodeTimer(lambda tokens: tokens * MIN_DECODE_S, batch=1, num_tokens=2).num_batches == 1
+
+
+def test_ranks_take_the_number_of_batches_of_the_first():
+    assert DecodeTimer(lambda tokens: 0.1 * tokens, 1, 2, agree=lambda number: number + 2).num_batches == 7
+
+
 def test_two_engines_take_turns(race):
     rows, told, printed, _ = race("llama-3.1-8b@2,3.0,1x128,4/8x128")
     assert [(row["k"], row["batch"]) for row in rows] == [(0, 1), (4, 1), (4, 8)]
@@ -127,7 +148,7 @@ def test_sglang_is_the_third(race, peer):
     rows, told, printed, _ = race(f"--sglang-path {peer} llama-3.1-8b,3.0,1x128,4/8x128")
     for row in rows:
         assert len(row["sglang_tps"]) == 2 and row["sglang_missing"] is None
-        assert row["sglang_tps"] == pytest.approx([1000 * row["batch"]] * 2)  # a token takes a millisecond
+        assert row["sglang_tps"] == pytest.approx([row["batch"]] * 2)  # a token takes a second
     assert [row["sglang_accepted"] for row in rows] == [None, 4.0, 4.0]
     assert {line[4] for line in told if len(line) > 2} == {None}  # its environment is that of its own workers
     header, _, line, *_ = printed.splitlines()

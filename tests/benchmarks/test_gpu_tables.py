@@ -83,6 +83,16 @@ def test_race(heading, name):
         assert row[10] == cell["check"].replace(" identical, ", " / ").replace(" diverge at a near-tie", "")
 
 
+def test_sglang_beside():
+    cells = [*_kept("decode-race-h200.json")[:5], *_kept("decode-race-h200-sglang.json")]
+    for row, cell in zip(_rows("Beside SGLang", "| llama", "| smollm2"), cells, strict=True):
+        assert row[:3] == [cell["shape"], str(cell["k"]), str(cell["batch"])] and row[9] == str(len(cell["ours_tps"]))
+        tps = [cell[f"{side}_tps"] for side in ("ours", "vllm", "sglang")]
+        medians = [f"{statistics.median(each):,.0f}" for each in tps]
+        assert [row[3], *row[5:7]] == medians and row[8] == against(cell, "sglang")
+        assert [row[4], row[7]] == [f"{spread(tps[0]):.1%}", f"{spread(tps[2]):.1%}"]
+
+
 def ideal_tps(name: str, batch: int, num_ranks: int) -> float:
     """Of decoding without speculation, with the keys of the race's middle: 128 + 64 tokens."""
     (machine,), config = STATED, SHAPES[name].config
@@ -148,7 +158,10 @@ def test_cost_of_ranges():
             assert figure == f"{statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
 
 
-PARTS = {"products": ("nvjet", "splitK", "skinny", "bulk_gemm"), "attention": ("attention", "merge_splits")}
+PARTS = {
+    "products": ("nvjet", "splitK", "skinny", "bulk_gemm", "wgmma_gemm"),
+    "attention": ("attention", "merge_splits"),
+}
 
 
 def _parts(kernels: list, round_us: float) -> list[str]:
@@ -167,6 +180,8 @@ def test_parts_of_a_round():
     cells = [
         ("llam", "4/8x128"),
         ("llam", "4/32x128"),
+        ("llam", "4/64x128"),
+        ("llam", "4/128x128"),
         ("llam", "4/32x4096"),
         ("llam", "0/32x4096"),
         ("qwen", "4/32x128"),

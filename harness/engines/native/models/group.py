@@ -8,6 +8,7 @@ the same seeds. Nothing here waits for the host: all of it can be captured, in t
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.harness.engines.native.models.all_reduce import AllReduce, Sum
+
+Decision = TypeVar("Decision", bool, int)
 
 
 class Group:
@@ -35,15 +38,15 @@ class Group:
         self.num_agreements, self._host = 0, host
         self.of_drafter = self if splits_drafter else ALONE
 
-    def agree(self, value: bool) -> bool:
+    def agree(self, value: Decision) -> Decision:
         """Rank 0's value, on every rank: for a decision that depends on the clock. The host waits; never inside a
         round."""
         if self.size == 1:
             return value
         self.num_agreements += 1
-        flag = torch.tensor(value)
-        dist.broadcast(flag, 0, group=self._host)
-        return bool(flag)
+        decision = torch.tensor(value)
+        dist.broadcast(decision, 0, group=self._host)
+        return type(value)(decision.item())
 
     def described(self) -> dict[str, str]:
         """The topology, for the record; empty for one rank."""
