@@ -28,7 +28,7 @@ from outputs import outputs_of  # noqa: E402
 from processes import Processes  # noqa: E402
 from ranges import about, opener, put_ranges  # noqa: E402
 from server_info import facts  # noqa: E402
-from watch import SteadyWatch, only_trace  # noqa: E402
+from watch import SteadyWatch, only_trace, profile_request  # noqa: E402
 from wire import Ended  # noqa: E402
 
 # Python must not look for SGLang's modules among our files.
@@ -132,7 +132,7 @@ class SglangChild:
                 await self._seen(lambda: watch.is_settled or watch.has_ended)
                 watch.begin()
                 if capture.tool != "none" and not watch.has_ended:
-                    await manager.start_profile(_profile(capture.tool, folder, num_rounds))
+                    await manager.start_profile(profile_request(capture.tool, folder, num_rounds))
                 await self._seen(lambda: watch.is_over)
                 traced = watch.traced(about(sglang.__version__))
             finally:
@@ -145,9 +145,13 @@ class SglangChild:
 
     async def _seen(self, is_done: Callable[[], bool]) -> None:
         while not is_done():
-            self._woken.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), _TICK_S)
+            await self._tick()
+
+    async def _tick(self) -> None:
+        """Until something has happened, or a short time has passed."""
+        self._woken.clear()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), _TICK_S)
 
     def kind_of(self, error: BaseException) -> str | None:
         return error.kind if isinstance(error, EngineDied) else None
@@ -160,9 +164,7 @@ class SglangChild:
                 tasks.add(asyncio.create_task(self._ask(request)))
             if serving.is_cancelled:  # each time: what was on its way to the scheduler is not aborted
                 self._engine.tokenizer_manager.abort_request(abort_all=True)
-            self._woken.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), _TICK_S)
+            await self._tick()
             for task in [task for task in tasks if task.done()]:
                 tasks.remove(task)
                 count(counters, task.result())
@@ -240,15 +242,6 @@ def scheduler_with_ranges(*args: object, **kwargs: object) -> object:
 
     put_ranges(sglang.__version__, opener(os.environ[TRACED]))
     return run_scheduler_process(*args, **kwargs)
-
-
-def _profile(tool: str, folder: str, num_rounds: int) -> object:
-    from sglang.srt.managers.io_struct import ProfileReq
-
-    activities = ["CUDA_PROFILER"] if tool == "nsys" else ["CPU", "GPU"]
-    return ProfileReq(
-        output_dir=folder, num_steps=num_rounds, activities=activities, with_stack=False, record_shapes=False
-    )
 
 
 def _known(engine: Mapping[str, object], names: set[str]) -> dict[str, object]:

@@ -66,3 +66,13 @@ def only_trace(folder: Path) -> Path:
     if len(found) != 1:
         raise RuntimeError(f"SGLang's profiler left {len(found)} traces instead of one")
     return found[0]
+
+
+def profile_request(tool: str, folder: str, num_rounds: int) -> object:
+    """What SGLang is asked to profile: `num_rounds` forwards, for nsys or by torch's profiler into `folder`."""
+    from sglang.srt.managers.io_struct import ProfileReq
+
+    activities = ["CUDA_PROFILER"] if tool == "nsys" else ["CPU", "GPU"]
+    return ProfileReq(
+        output_dir=folder, num_steps=num_rounds, activities=activities, with_stack=False, record_shapes=False
+    )
