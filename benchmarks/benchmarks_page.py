@@ -94,7 +94,7 @@ def _against_vllm() -> Section:
         "vLLM is ahead in: "
         + "; ".join(f"{row.series}, batch {row.x}: {row.y:.2f}x" for row in behind.itertuples())
         + ".",
-        f"Solid, {len(now)} cells: both engines loaded on one card, taking turns. Dashed, {len(before)} cells: "
+        f"Solid, {len(now)} cells: all engines loaded on one card, taking turns. Dashed, {len(before)} cells: "
         "measured before kernels for few rows and programmatic dependent launches, one engine after the other.",
         "Random weights, greedy, acceptance forced to 3.0 tokens per round in both engines: only speed is compared.",
     ]
@@ -110,8 +110,8 @@ def _against_vllm() -> Section:
         styles=Styles().of(frame["series"]),
     )
     commands = (
-        "PYTHONPATH=.ns python3 benchmarks/decode_race.py --vllm-path /tmp/vllm --output race.json "
-        "llama-3.1-8b,3.0,1x128,8x128,32x128,64x128,128x128 smollm2-135m,2.5,1x128,8x128,32x128,128x128"
+        "PYTHONPATH=.ns python3 benchmarks/decode_race.py --vllm-path /tmp/vllm --sglang-path /tmp/sglang-peer "
+        "--seconds 340 --output race.json llama-3.1-8b,3.0,1x128,8x128,32x128,64x128,128x128"
     )
     return Section(
         title="Against vLLM 0.26 on one H200",

@@ -15,9 +15,10 @@ all. vLLM and SGLang have one engine for each K: three engines of Llama-3.1-8B f
 :alone, for shapes that fit only once, engines are loaded, timed and ended one after another: ours for its share of the
 seconds, then each K of the others.
 
-A turn's figure is (tokens - B) / (time - time of one token each), host time. Printed: medians of all turns, spread
-(max - min) / median, ours / theirs by turn; with :alone, of all pairs of turns. A cell that SGLang cannot run is
-missing there, with the reason; when ours or vLLM fails, the race ends.
+A turn's figure is (tokens - B) / (time - time of one token each), host time, over as many batches as it takes to decode
+for half a second. Printed: medians of all turns, spread (max - min) / median, ours / theirs by turn; with :alone, of
+all pairs of turns. A cell that SGLang cannot run is missing there, with the reason; when ours or vLLM fails, the race
+ends.
 """
 
 from __future__ import annotations

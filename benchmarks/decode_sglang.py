@@ -49,8 +49,8 @@ def arguments(shape: str, k: int, num_gpus: int, cells: list[Cell], num_tokens: 
     return found
 
 
-class Load:
-    """One cell of an engine. `accepted`: tokens a round of the last batch."""
+class Batches:
+    """Of one cell. `accepted`: tokens a round of the last one."""
 
     def __init__(self, engine: Any, shape: str, cell: Cell):
         self._engine, self._cell = engine, cell
@@ -97,10 +97,10 @@ def main() -> None:
     if fitting:
         engine = sglang.Engine(**arguments(shape, k, int(num_ranks or 1), fitting, num_tokens))
     for cell in fitting:
-        load = Load(engine, shape, cell)
+        batches = Batches(engine, shape, cell)
         try:
-            timers[cell] = DecodeTimer(load.generate, cell.batch, num_tokens)
-            accepted[str(cell)] = load.accepted
+            timers[cell] = DecodeTimer(batches.generate, cell.batch, num_tokens)
+            accepted[str(cell)] = batches.accepted
         except Exception as error:  # SGLang refuses a request with errors of several libraries
             missing[str(cell)] = f"{type(error).__name__}: {error}"
     print(json.dumps(dict(ready=list(map(str, cells)), missing=missing, accepted=accepted)), file=answers)

@@ -23,6 +23,7 @@ from typing import IO, Any
 NUM_BATCHED = 16384  # tokens of a step at most, in ours and in vLLM, whose default it is on an H100 and an H200
 DRAFTS = (0, 4)  # of a cell that names none
 MIN_DECODE_S = 0.5  # of a figure: a batch of a small model decodes for 40 ms, which the host's noise changes by a third
+_SHORTEST_S = 1e-3  # of one batch: noise in a prefill's time may leave less
 LIMIT_S = 300.0  # to load, and for a turn, of a worker that may fail
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _SHOWN_LINES, _SHOWN_CHARACTERS = 25, 160
@@ -54,8 +55,8 @@ def cells_of(loads: list[str], parse: Callable[[str], Any] = Cell.parse) -> dict
 class DecodeTimer:
     """Times one cell of an engine: decode tokens per second, (tokens - B) / (time - time of one token each).
 
-    `generate`: runs a batch of so many output tokens, seconds. Warms up first. A figure sums as many batches as decode
-    for `MIN_DECODE_S`; the number is found once, and all ranks of an engine take rank 0's (`agree`).
+    `generate`: runs a batch of so many output tokens, seconds. Warms up first. A figure covers as many batches as it
+    takes to decode for `MIN_DECODE_S`; the number is found once, and all ranks of an engine take rank 0's (`agree`).
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class DecodeTimer:
         self._generate, self._num_tokens = generate, num_tokens
         for tokens in (16, 1, num_tokens):
             generate(tokens)
-        self.num_batches = agree(math.ceil(MIN_DECODE_S / self._decode_s()))
+        self.num_batches = agree(max(1, math.ceil(MIN_DECODE_S / max(self._decode_s(), _SHORTEST_S))))
         self._counted = self.num_batches * batch * (num_tokens - 1)
 
     def _decode_s(self) -> float:

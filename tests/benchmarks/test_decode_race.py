@@ -121,6 +121,7 @@ def test_a_figure_sums_batches_until_they_decode_long_enough():
     assert timer.tps() == pytest.approx(3 * 8 * 100 / (0.2 + 0.3 + 0.2))
     assert asked == [1, 101] * 3
     assert DecodeTimer(lambda tokens: tokens * MIN_DECODE_S, batch=1, num_tokens=2).num_batches == 1
+    assert DecodeTimer(lambda tokens: 1 / tokens, batch=1, num_tokens=2).num_batches > 1  # a prefill that took too long
 
 
 def test_ranks_take_the_number_of_batches_of_the_first():
