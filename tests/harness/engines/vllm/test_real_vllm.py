@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from pathlib import Path
 
@@ -28,8 +29,19 @@ pytestmark = [
     pytest.mark.skipif(not VENV.exists(), reason=f"no vLLM: `make engines`, or name a venv in {PYTHON_VARIABLE}"),
 ]
 # With its memory given, engines start at the same time.
-EAGER = "engine.enforce_eager=true,engine.kv_cache_memory_bytes=268435456"
+EAGER = "engine.enforce_eager=true,engine.kv_cache_memory_bytes=33554432"
 STRATEGIES = ("no-spec", "ngram:k=4", "eagle:k=4")
+# Some are answered in a word, so that others begin while the rest go on.
+QUESTIONS = (
+    "What is the capital of France? Answer with one word.",
+    "Count from 1 to 30.",
+    "Write a short poem about the sea.",
+    "Repeat this line five times: the quick brown fox jumps over the lazy dog",
+    "List the days of the week, then list them again.",
+    "Explain what a binary search does.",
+    "Name five fruits and the colour of each.",
+    "Write a Python function that adds two numbers.",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -49,17 +61,23 @@ def agreement():
 
 def test_both_engines_take_the_same_rounds(cli, tmp_path, agreement, capsys):  # noqa: F811
     arms = [*STRATEGIES, *(f"vllm/{text}{',' if ':' in text else ':'}{EAGER}" for text in STRATEGIES)]
-    words = "--dtype float32 --num-prompts 4 --max-concurrency 2 --output-len 64 --num-repeats 1 --max-model-len 512"
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": text, "max_tokens": 48}) + "\n" for text in QUESTIONS))
+    words = "--dtype float32 --num-prompts 8 --max-concurrency 4 --num-repeats 1 --max-model-len 512"
+    given = ["--dataset-name", "jsonl", "--dataset-path", prompts, "--warmup-max-s", "0.1"]
     asked = [word for arm in arms for word in ("-s", arm)]
-    result = cli("run", *asked, *words.split(), "--warmup-max-s", "0.1", "--output-dir", tmp_path)
+    result = cli("run", *asked, *words.split(), *given, "--output-dir", tmp_path / "runs")
     assert result.exit_code == 0, result.output
-    (path,) = tmp_path.iterdir()
+    (path,) = (tmp_path / "runs").iterdir()
     failed = agreement.main([str(path), "--least", "500"])
     told = capsys.readouterr().out
     assert failed == 0, told
     assert told.count("the same, by position too") == 3 and "past a stop or the limit" in told
 
     run = RunDirectory.open(path)
+    requests = run.frames().requests
+    assert set(requests["finish_reason"]) == {"length", "stop"}
+    assert requests.loc[requests["finish_reason"] == "stop", "num_output_tokens"].max() > 1
     eagle = run.record.arm(arms[-1])
     assert eagle.engine is not None and eagle.engine.version and eagle.engine.backend == "CPU_ATTN"
     assert eagle.engine.graph_mode == "none" and eagle.engine.notes == ()
