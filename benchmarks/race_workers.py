@@ -69,7 +69,7 @@ class DecodeTimer:
         self._generate, self._num_tokens = generate, num_tokens
         for tokens in (16, 1, num_tokens):
             generate(tokens)
-        self.num_batches = agree(max(1, math.ceil(MIN_DECODE_S / max(self._decode_s(), _SHORTEST_S))))
+        self.num_batches = agree(math.ceil(MIN_DECODE_S / max(self._decode_s(), _SHORTEST_S)))
         self._counted = self.num_batches * batch * (num_tokens - 1)
 
     def _decode_s(self) -> float:
