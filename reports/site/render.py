@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from jinja2 import Template
@@ -81,12 +81,14 @@ def inline_json(value: Json) -> Markup:
     return Markup(text)
 
 
+@lru_cache(maxsize=1 << 16)  # the pages of similar runs repeat most cells
 def kept_whole(text: str) -> Markup:
     """`text` escaped, with the parts marked that must stay on one line, and foldable long words."""
     forms = (escape, Markup('<span class="whole">{}</span>').format, foldable)
     return Markup("").join(forms[n % 3](piece) for n, piece in enumerate(_PIECES.split(text)) if piece)
 
 
+@lru_cache(maxsize=1 << 12)
 def foldable(name: str) -> Markup:
     """`name` escaped, with a possible line break after each part."""
     return Markup(_PARTS.sub("<wbr>", escape(name)))
