@@ -1,10 +1,11 @@
-"""Times the Triton attention backend on a CUDA device, by replays of a CUDA graph over many layers' caches.
+"""Times our attention backend on a CUDA device, by replays of a CUDA graph over many layers' caches.
 
     python benchmarks/attention_h200.py                          # the table
     python benchmarks/attention_h200.py --sweep --cases 8b:64:4096:5
     python benchmarks/attention_h200.py --page-size 16 --max-kv 8192
 
-Each shape is first compared with the torch backend; a wrong result ends the run. Every layer has caches of its own,
+"chosen" is the backend as engines have it, where that is the kernel in CUDA C++ with "triton" beside it. Each shape is
+first compared with the torch backend; a wrong result ends the run. Every layer has caches of its own,
 enough of them that a replay finds none in L2. FlashAttention-3 is timed beside it where a module `fa3_paged` can be
 imported.
 """
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / ".ns"))
 from attention_case import ALL_CASES, Case, Layers, make_layers  # noqa: E402
 
 from specbench.kernels.attention.base import AttentionBackend  # noqa: E402
+from specbench.kernels.attention.bulk_attention import Sizes, bulk_sizes  # noqa: E402
 from specbench.kernels.attention.launch import Launch, LaunchShape, choose_launch  # noqa: E402
 from specbench.kernels.attention.torch_attention import TorchAttention  # noqa: E402
 from specbench.kernels.attention.triton_attention import TritonAttention  # noqa: E402
@@ -115,7 +117,7 @@ def launch_shape_of(layers: Layers) -> LaunchShape:
     return seen[0]
 
 
-def report(case: Case, name: str, us: float, launch: Launch | None = None) -> None:
+def report(case: Case, name: str, us: float, launch: Launch | Sizes | None = None) -> None:
     gb_per_s = case.total_bytes / us / 1e3
     print(f"{case!s:20} {name:8} {us:9.2f} us  {gb_per_s:7.0f} GB/s  {launch or ''}", flush=True)
 
@@ -152,9 +154,15 @@ def sweep(case: Case, layers: Layers, args: argparse.Namespace) -> None:
 
 def run_case(case: Case, fa3: ModuleType | None, args: argparse.Namespace) -> None:
     layers = make_layers(case, args.page_size, args.max_kv)
-    triton_forward = forward_of(TritonAttention(), layers)
-    check(triton_forward, layers)
-    report(case, "triton", launch_us(triton_forward, layers), choose_launch(launch_shape_of(layers)))
+    shape = launch_shape_of(layers)
+    in_cuda, in_triton = bulk_sizes(shape, layers.q_THD, layers.k_caches[0], layers.v_caches[0]), choose_launch(shape)
+    backends = {"chosen": (TritonAttention(), in_cuda or in_triton)}
+    if in_cuda:
+        backends["triton"] = TritonAttention(choose_launch), in_triton
+    for name, (backend, launch) in backends.items():
+        forward = forward_of(backend, layers)
+        check(forward, layers)
+        report(case, name, launch_us(forward, layers), launch)
     if fa3 is not None:
         fa3_forward = forward_of_fa3(fa3, layers)
         check(fa3_forward, layers)

@@ -35,12 +35,20 @@ from specbench.harness.engines.native.core.request import Request, SamplingParam
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.loader import dummy_target
 from specbench.harness.spec.plans import PLANS
+from specbench.kernels.attention.base import AttentionBackend
 
 WARM_ROUNDS, ROUNDS, TOKENS = 4, 8, 128
 
 
-def engine_in_steady_rounds(target: LlamaModel, shape: str, cell: Cell) -> Engine:
-    engine = make_engine(target, cell.k, "synthetic:3.0", cell.batch, cell.prompt + TOKENS + 64, PLANS["one"])
+def engine_in_steady_rounds(
+    target: LlamaModel,
+    shape: str,
+    cell: Cell,
+    acceptance: str = "synthetic:3.0",
+    attention: AttentionBackend | None = None,
+) -> Engine:
+    max_len = cell.prompt + TOKENS + 64
+    engine = make_engine(target, cell.k, acceptance, cell.batch, max_len, PLANS["one"], attention)
     rng = random.Random(0)
     requests = []
     for index in range(cell.batch):

@@ -36,25 +36,6 @@ __device__ __forceinline__ void copy_x(u32 to, const TensorMap& map, int slice, 
       "l"(&map), "r"(0), "r"(slice), "r"(barrier) : "memory");
 }
 
-__device__ __forceinline__ void load_tile_16(u32 (&a)[4], u32 from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(from) : "memory");
-}
-
-__device__ __forceinline__ void load_tile_8(u32 (&b)[2], u32 from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(b[0]), "=r"(b[1]) : "r"(from) : "memory");
-}
-
-__device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-#if HALF
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-#else
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-#endif
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
 // Which stage comes next, the parity of its barriers' phase, and the tile and inputs that it holds.
 struct Turn {
   int stage = 0, parity = 0, tile = blockIdx.x, chunk = 0;

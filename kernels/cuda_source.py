@@ -153,8 +153,8 @@ def _tensor_map(
     )
 
 
-def launch(function: Handle, grid: Grid, on: torch.device, *arguments: Handle | Tensor | int | None) -> None:
-    """Launches early, on the current stream of `on`. Arguments: tensor maps, tensors, None for no tensor, ints."""
+def launch(function: Handle, grid: Grid, on: torch.device, *arguments: Handle | Tensor | float | None) -> None:
+    """Launches early, on the current stream of `on`. Arguments: tensor maps, tensors, None for no tensor, numbers."""
     with torch.cuda.device(on):
         stream = torch.cuda.current_stream(on).cuda_stream
         values = [_argument(argument) for argument in arguments]
@@ -185,12 +185,14 @@ def _attribute(kind: Handle, value: Handle) -> Handle:
     return attribute
 
 
-def _argument(value: Handle | Tensor | int | None) -> tuple[Handle, int]:
+def _argument(value: Handle | Tensor | float | None) -> tuple[Handle, int]:
     """What keeps an argument alive during a launch, and its address."""
     if value is None or isinstance(value, Tensor):
         held: Handle = ctypes.c_void_p(0 if value is None else value.data_ptr())
     elif isinstance(value, int):
         held = ctypes.c_int(value)
+    elif isinstance(value, float):
+        held = ctypes.c_float(value)
     else:
         return value, int(value.getPtr())
     return held, ctypes.addressof(held)

@@ -1,4 +1,4 @@
-// What the kernels of Hopper GPUs share: bulk tensor copies, their barriers, and 16-bit numbers.
+// What the kernels of Hopper GPUs share: bulk tensor copies, their barriers, 16-bit numbers, and their products by mma m16n8k16.
 // Constant of a compilation: HALF (fp16, else bf16).
 #pragma once
 
@@ -49,6 +49,17 @@ __device__ __forceinline__ u16 rounded(float value) {
   return bits;
 }
 
+// The first in the lower half.
+__device__ __forceinline__ u32 rounded_pair(float first, float second) {
+  u32 pair;
+#if HALF
+  asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(first), "f"(second));
+#else
+  asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(first), "f"(second));
+#endif
+  return pair;
+}
+
 __device__ __forceinline__ float widened(u16 bits) {
 #if HALF
   float value;
@@ -63,4 +74,28 @@ __device__ __forceinline__ float widened(u16 bits) {
 __device__ __forceinline__ float silu_times(float gate, float up) {
   gate = widened(rounded(gate));
   return gate / (1.0f + __expf(-gate)) * widened(rounded(up));
+}
+
+__device__ __forceinline__ void load_tile_16(u32 (&a)[4], u32 from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_tile_16_transposed(u32 (&a)[4], u32 from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void load_tile_8(u32 (&b)[2], u32 from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(b[0]), "=r"(b[1]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+#if HALF
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#else
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#endif
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }

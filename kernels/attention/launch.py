@@ -17,7 +17,7 @@ from specbench.kernels.attention.base import AttentionMetadata
 # Programs of the decode cases that run at once on one multiprocessor of an H100/H200.
 _PROGRAMS_PER_SM = 2
 _MAX_SPLITS = 32
-_FEW_KEYS = 576  # of a request of 512 tokens: drafts and the rest of the last page come on top
+FEW_KEYS = 576  # of a request of 512 tokens: drafts and the rest of the last page come on top
 # In times of one block of keys: what a program spends on starting and on its partial result, and the merge's launch.
 _PROGRAM_COST_BLOCKS = 1
 _MERGE_COST_BLOCKS = 2
@@ -82,7 +82,7 @@ def choose_launch(shape: LaunchShape) -> Launch:
     is_fp32 = shape.element_bytes == 4
     block_n = 32 if is_fp32 else 64
     num_stages = 4 if shape.head_dim * shape.element_bytes <= 128 else 3
-    if shape.uniform and rows <= 64 and shape.head_dim == 128 and not is_fp32 and shape.most_kv <= _FEW_KEYS:
+    if shape.uniform and rows <= 64 and shape.head_dim == 128 and not is_fp32 and shape.most_kv <= FEW_KEYS:
         return _few_keys_launch(shape)  # by most_kv: a step must not need a kernel that earlier steps did not
     fills_device = shape.num_tiles(64) * shape.num_kv_heads >= shape.num_sms
     if not shape.uniform and (is_fp32 or rows <= 64):

@@ -1,4 +1,5 @@
-"""Attention over paged keys and values in Triton, with a launch that depends on shapes alone.
+"""Attention over paged keys and values in Triton, with a launch that depends on shapes alone; on Hopper GPUs in
+CUDA C++ (bulk_attention.py) where that is faster.
 
 Legend: T rows of the step, B requests, H heads, D head dimension, S splits of the keys.
 """
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.attention.base import AttentionMetadata
+from specbench.kernels.attention.bulk_attention import bulk_attention, bulk_sizes
 from specbench.kernels.attention.launch import Launch, LaunchShape, choose_launch
 from specbench.kernels.attention.paged_kernels import merge_splits_kernel, paged_attention_kernel
 from specbench.kernels.triton_support import early_launch, triton
@@ -27,8 +29,8 @@ class TritonAttention:
     name = "triton"
     is_planned = False
 
-    def __init__(self, choose: Callable[[LaunchShape], Launch] = choose_launch) -> None:
-        """`choose` maps the host-known shape to the launch; tests and sweeps pass their own."""
+    def __init__(self, choose: Callable[[LaunchShape], Launch] | None = None) -> None:
+        """`choose` maps the host-known shape to the launch in Triton; tests and sweeps pass their own."""
         self._choose = choose
 
     def forward(
@@ -44,13 +46,16 @@ class TritonAttention:
         _check_layout(q_THD, k_cache, v_cache, meta)
         num_rows, num_heads, head_dim = q_THD.shape
         shape = LaunchShape.of(q_THD, k_cache, meta)
-        launch = self._choose(shape)
-        uniform_q = meta.max_q if meta.is_uniform else 0
-        block_b = 1 if meta.is_uniform else max(_MIN_BLOCK_B, triton.next_power_of_2(shape.num_requests))
         mask_BQM = meta.tree_mask_BQM
         if out_THD is None:
             out_THD = q_THD.new_empty(q_THD.shape)
         assert out_THD.is_contiguous() and out_THD.dtype == q_THD.dtype, "out_THD must be dense and of q's dtype"
+        if self._choose is None and mask_BQM is None and (sizes := bulk_sizes(shape, q_THD, k_cache, v_cache)):
+            lengths_and_pages = meta.kv_len_B, meta.block_table_BP
+            return bulk_attention(q_THD, k_cache, v_cache, *lengths_and_pages, scale, out_THD, sizes)
+        launch = (self._choose or choose_launch)(shape)
+        uniform_q = meta.max_q if meta.is_uniform else 0
+        block_b = 1 if meta.is_uniform else max(_MIN_BLOCK_B, triton.next_power_of_2(shape.num_requests))
         is_split = launch.num_splits > 1
         partial_STHD, lse_STH = out_THD, out_THD
         if is_split:

@@ -21,6 +21,7 @@ from specbench.harness.roofline.shape import model_shape
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
+from attention_rounds import row as attention_row  # noqa: E402
 from decode_race import against, spread  # noqa: E402
 from products_gpu import products  # noqa: E402
 
@@ -67,10 +68,16 @@ def test_no_sum_is_faster_than_the_roofline_assumes(num_ranks):
 
 
 @pytest.mark.parametrize(
-    ("heading", "name"), [("vLLM 0.26", ""), ("More cells", "-more"), ("Tensor parallelism", "-tp")]
+    ("heading", "name"),
+    [
+        ("vLLM 0.26", ""),
+        ("More cells", "-more"),
+        ("Tensor parallelism", "-tp"),
+        ("Attention of few rows in CUDA C++", "-attention"),
+    ],
 )
 def test_race(heading, name):
-    rows = _rows(heading, "| llama", "| qwen", "| smollm2")
+    rows = [row for row in _rows(heading, "| llama", "| qwen", "| smollm2") if len(row) == 11]
     for row, cell in zip(rows, _kept(f"decode-race-h200{name}.json"), strict=True):
         assert row[:4] == [cell["shape"].removesuffix(":alone"), *map(str, (cell["k"], cell["batch"]))] + [
             f"{cell['num_prompt']:,}"
@@ -188,6 +195,12 @@ def test_parts_of_a_round():
     ]
     for figures, cell in zip(zip(*later, strict=True), cells, strict=True):
         assert list(figures) == _parts(rounds[cell]["kernels"], rounds[cell]["ms"] * 1e3)
+
+
+def test_rounds_with_attention_in_cuda():
+    rows = _rows("Attention of few rows in CUDA C++", "| llama", "| qwen", "| smollm2")
+    kept = _kept("attention-rounds-h200.json")["rounds"]
+    assert [f"| {' | '.join(row)} |" for row in rows if len(row) == 6] == [attention_row(found) for found in kept]
 
 
 def test_attention_over_few_keys():

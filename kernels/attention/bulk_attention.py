@@ -1,0 +1,185 @@
+"""Paged attention of up to 8 rows of each request over a few hundred keys, in CUDA C++ for Hopper GPUs
+(bulk_attention.cu).
+
+A thread block takes all keys of a request and key head, so there is nothing to merge between blocks. Keys and values of
+earlier steps are read before the kernel waits for the one before it. That one may write the rows of the step (queries,
+and the keys and values that go with them); all others must have ended when it lets this kernel start, as
+`rope_store_kv` does. The result of a request does not depend on the others.
+Legend: T rows of the step, B requests, P pages of a request, H heads, S keys of a page, D head dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specbench.kernels import cuda_source
+from specbench.kernels.attention.launch import FEW_KEYS, LaunchShape
+
+_WARPS = 4  # that multiply; a fifth copies
+_BOX = 16  # keys
+_LINE = 64  # dimensions: 128 bytes of a key
+_MAX_ROWS = 8  # packed
+_HEAD_DIMS = (64, 128)
+_MAX_STAGES = 24
+_SM_BYTES, _BLOCK_BYTES = 228 << 10, 1 << 10  # shared memory of a multiprocessor, and what each of its blocks loses
+_FILE = Path(__file__).parents[1] / "bulk_attention.cu"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a compilation depends on: rows of a request, heads, the cache's form; groups of warps, which have a part of
+    the keys each; and blocks of a multiprocessor."""
+
+    rows: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    page_size: int
+    groups: int
+    blocks: int
+
+    @property
+    def num_stages(self) -> int:
+        room = min(_SM_BYTES // self.blocks - _BLOCK_BYTES, cuda_source.MAX_SHARED_BYTES) - self._bytes_beside_stages
+        return min(room // (self._stage_bytes + 16), _MAX_STAGES) // self.groups * self.groups
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.num_stages * (self._stage_bytes + 16) + self._bytes_beside_stages
+
+    @property
+    def _stage_bytes(self) -> int:
+        return 2 * _BOX * self.head_dim * 2
+
+    @property
+    def _bytes_beside_stages(self) -> int:
+        packed = self.rows * (self.num_heads // self.num_kv_heads)
+        lines = (self.head_dim // _LINE - 1) * packed + _MAX_ROWS
+        query_bytes = -(-lines * 128 // 1024) * 1024
+        sums = self.groups * self.head_dim + _WARPS * 4
+        return query_bytes + packed * (sums * 4 + self.groups * 8) + 2 * 8
+
+
+def bulk_sizes(shape: LaunchShape, q_THD: Tensor, k_cache: Tensor, v_cache: Tensor) -> Sizes | None:
+    """The launch of `bulk_attention` for causal rows of these operands; None where Triton's kernel takes them."""
+    page_size, head_dim = k_cache.shape[1], shape.head_dim
+    if not (
+        head_dim in _HEAD_DIMS
+        and page_size % _BOX == 0
+        and k_cache.is_contiguous()
+        and v_cache.is_contiguous()
+        and cuda_source.takes(q_THD[:, 0], k_cache.view(-1, head_dim))
+        and cuda_source.takes(q_THD[:, 0], v_cache.view(-1, head_dim))
+    ):
+        return None
+    sizes = choose_sizes(shape, page_size)
+    if sizes is not None:
+        of_any_step = replace(shape, num_requests=1, num_rows=1, max_kv=1)
+        _load_all(of_any_step, page_size, q_THD.dtype == torch.float16, q_THD.device)
+    return sizes
+
+
+def choose_sizes(shape: LaunchShape, page_size: int) -> Sizes | None:
+    """By rows and requests; None where Triton's kernel is as fast.
+
+    Measured on an H200 (benchmarks/README.md, "Attention of few rows in CUDA C++"): more packed rows gain alone, but
+    not in a round. Where multiprocessors have one request each, what counts is how soon it is done; where they have
+    several, how much of their memory holds keys.
+    """
+    if not shape.uniform or shape.max_q * shape.group > _MAX_ROWS or shape.most_kv > FEW_KEYS:
+        return None
+    num_items = shape.num_requests * shape.num_kv_heads
+    if num_items <= shape.num_sms:
+        groups, blocks = _WARPS, 1
+    else:
+        groups, blocks = _WARPS * _LINE // shape.head_dim, 3 if num_items > 6 * shape.num_sms else 2
+    num_heads = shape.num_kv_heads * shape.group
+    return Sizes(shape.max_q, num_heads, shape.num_kv_heads, shape.head_dim, page_size, groups, blocks)
+
+
+def bulk_attention(
+    q_THD: Tensor,
+    k_PSHD: Tensor,
+    v_PSHD: Tensor,
+    kv_len_B: Tensor,
+    block_table_BP: Tensor,
+    scale: float,
+    out_THD: Tensor,
+    sizes: Sizes,
+) -> Tensor:
+    """Causal attention of the last `sizes.rows` tokens of each request, into `out_THD`. The numbers of keys and the
+    pages (int32) are read before the kernel waits."""
+    device = q_THD.device
+    num_items = kv_len_B.shape[0] * sizes.num_kv_heads
+    assert kv_len_B.dtype == block_table_BP.dtype == torch.int32 and block_table_BP.stride(1) == 1
+    assert q_THD.shape[0] >= sizes.rows * kv_len_B.shape[0] and out_THD.is_contiguous()
+    blocks = min(num_items, sizes.blocks * cuda_source.num_multiprocessors(device))
+    cuda_source.launch(
+        _load(sizes, q_THD.dtype == torch.float16, device),
+        cuda_source.Grid(blocks, 32 * (_WARPS + 1), sizes.shared_bytes),
+        device,
+        _q_map(q_THD, sizes),
+        _cache_map(k_PSHD),
+        _cache_map(v_PSHD),
+        out_THD,
+        kv_len_B,
+        block_table_BP,
+        block_table_BP.stride(0),
+        block_table_BP.shape[1],
+        num_items,
+        scale * math.log2(math.e),
+    )
+    return out_THD
+
+
+@cache
+def source(sizes: Sizes, is_half: bool) -> cuda_source.Source:
+    constants = dict(
+        D=sizes.head_dim,
+        Q=sizes.rows,
+        HEADS=sizes.num_heads,
+        KV_HEADS=sizes.num_kv_heads,
+        PAGE=sizes.page_size,
+        GROUPS=sizes.groups,
+        STAGES=sizes.num_stages,
+        BLOCKS=sizes.blocks,
+        HALF=int(is_half),
+    )
+    return cuda_source.Source(_FILE, "bulk_attention", tuple(constants.items()))
+
+
+def _load(sizes: Sizes, is_half: bool, device: torch.device) -> cuda_source.Handle:
+    return cuda_source.load(source(sizes, is_half), sizes.shared_bytes, device)
+
+
+@cache
+def _load_all(shape: LaunchShape, page_size: int, is_half: bool, device: torch.device) -> None:
+    """Compiles what any number of requests needs, so that none that a run meets later is compiled within measured
+    time."""
+    per_sm = -(-shape.num_sms // shape.num_kv_heads)
+    numbers = (1, per_sm + 1, 6 * per_sm + 1)  # of requests: one of each kind that `choose_sizes` knows
+    every = {choose_sizes(replace(shape, num_requests=number), page_size) for number in numbers}
+    for sizes in filter(None, every):
+        _load(sizes, is_half, device)
+
+
+def _q_map(q_THD: Tensor, sizes: Sizes) -> cuda_source.Handle:
+    """Dimensions from the innermost: a line's, heads, rows, lines."""
+    num_rows, num_heads, head_dim = q_THD.shape
+    lines = head_dim // _LINE
+    box = _LINE, num_heads // sizes.num_kv_heads, sizes.rows, lines
+    return cuda_source.tensor_map(q_THD, (_LINE, num_heads, num_rows, lines), (head_dim, q_THD.stride(0), _LINE), box)
+
+
+def _cache_map(cache_PSHD: Tensor) -> cuda_source.Handle:
+    """Dimensions from the innermost: a line's, keys, lines, heads."""
+    pages, page_size, num_heads, head_dim = cache_PSHD.shape
+    lines = head_dim // _LINE
+    shape, strides = (_LINE, pages * page_size, lines, num_heads), (num_heads * head_dim, _LINE, head_dim)
+    return cuda_source.tensor_map(cache_PSHD, shape, strides, (_LINE, _BOX, lines, 1))

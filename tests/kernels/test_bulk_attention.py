@@ -1,0 +1,192 @@
+"""Attention in CUDA C++: launches that fit, code that compiles, and on a GPU the rows of the torch backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from kernels.paged_steps import Case, Step, make_step, on_dummy_page
+from kernels.product_cases import Hopper
+
+from specbench.kernels import cuda_source
+from specbench.kernels.attention import bulk_attention as module
+from specbench.kernels.attention.bulk_attention import Sizes, bulk_attention, bulk_sizes, choose_sizes, source
+from specbench.kernels.attention.launch import LaunchShape
+from specbench.kernels.attention.triton_attention import TritonAttention
+
+CUDA = torch.device("cuda")
+# Query heads, key heads, head dimension, most rows: Llama-3.1-8B, its part of four, Llama-2-70B, Qwen2.5-1.5B, SmolLM2.
+HEADS = [(32, 8, 128, 2), (8, 2, 128, 2), (64, 8, 128, 1), (12, 2, 128, 1), (9, 3, 64, 2)]
+SHAPES = pytest.mark.parametrize(("heads", "q"), [(heads, q) for *heads, most in HEADS for q in {1, most}], ids=str)
+NUM_SMS = 132
+
+
+def shape_of(
+    num_requests: int, q: int, heads: tuple[int, int, int], most_kv: int = 336, uniform: bool = True
+) -> LaunchShape:
+    num_heads, num_kv_heads, head_dim = heads
+    return LaunchShape(
+        num_requests=num_requests,
+        num_rows=num_requests * q,
+        max_q=q,
+        max_kv=300,
+        most_kv=most_kv,
+        uniform=uniform,
+        num_kv_heads=num_kv_heads,
+        group=num_heads // num_kv_heads,
+        head_dim=head_dim,
+        element_bytes=2,
+        num_sms=NUM_SMS,
+    )
+
+
+@SHAPES
+@pytest.mark.parametrize("num_requests", [1, 8, 32, 64, 128, 256])
+def test_launches_fit(num_requests, heads, q):
+    sizes = choose_sizes(shape_of(num_requests, q, heads), 16)
+    assert sizes is not None and sizes.num_stages >= 2 * sizes.groups and sizes.num_stages % sizes.groups == 0
+    assert sizes.shared_bytes <= cuda_source.MAX_SHARED_BYTES
+    assert sizes.blocks * (sizes.shared_bytes + 1024) <= 228 << 10, "all blocks of a multiprocessor run at once"
+
+
+def test_what_triton_takes():
+    assert choose_sizes(shape_of(64, 3, (32, 8, 128)), 16) is None, "12 rows"
+    assert choose_sizes(shape_of(64, 1, (32, 8, 128), uniform=False), 16) is None
+    assert choose_sizes(shape_of(64, 1, (32, 8, 128), most_kv=4352), 16) is None, "many keys"
+
+
+def operands(q: int, dtype: torch.dtype, page_size: int = 16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    caches = (torch.zeros(4, page_size, 8, 128, dtype=dtype) for _ in "kv")
+    return torch.zeros(q * 2, 32, 128, dtype=dtype), *caches
+
+
+def test_all_numbers_of_requests_are_compiled_when_one_is_first_met(monkeypatch):
+    hopper = Hopper(monkeypatch)
+    module._load_all.cache_clear()
+    given = operands(1, torch.float16)
+    met = bulk_sizes(shape_of(2, 1, (32, 8, 128)), *given)
+    assert met == choose_sizes(shape_of(2, 1, (32, 8, 128)), 16)
+    every = {choose_sizes(shape_of(number, 1, (32, 8, 128)), 16) for number in range(1, 300)}
+    assert {*hopper.loaded} == {source(sizes, True) for sizes in every} and len(every) == 3
+    assert bulk_sizes(shape_of(200, 1, (32, 8, 128)), *given) in every and len(hopper.loaded) == 3
+    module._load_all.cache_clear()
+
+
+def test_operands_that_a_bulk_copy_cannot_read(monkeypatch):
+    Hopper(monkeypatch)
+    shape = shape_of(2, 1, (32, 8, 128))
+    assert bulk_sizes(shape, *operands(1, torch.float16)) is not None
+    assert bulk_sizes(shape, *operands(1, torch.float32)) is None
+    assert bulk_sizes(shape, *operands(1, torch.float16, page_size=8)) is None
+    q_THD, k_cache, v_cache = operands(1, torch.float16)
+    assert bulk_sizes(shape, q_THD, k_cache.transpose(0, 1).contiguous().transpose(0, 1), v_cache) is None
+    module._load_all.cache_clear()
+
+
+@pytest.mark.parametrize("is_half", [False, True])
+@SHAPES
+@pytest.mark.parametrize("num_requests", [1, 32, 512])
+def test_compiles_for_sm90(num_requests, heads, q, is_half):
+    sizes = choose_sizes(shape_of(num_requests, q, heads), 16)
+    assert sizes is not None
+    code = cuda_source.binary(source(sizes, is_half), "sm_90a")
+    assert code.startswith(b"\x7fELF") and b"bulk_attention" in code
+
+
+def test_what_does_not_compile_says_why():
+    with pytest.raises(RuntimeError, match="a stage is always the same group's"):
+        binary = source(Sizes(1, 32, 8, 128, 16, 2, 1), False)
+        stages = tuple((name, 7 if name == "STAGES" else value) for name, value in binary.constants)
+        cuda_source.binary(replace(binary, constants=stages), "sm_90a")
+
+
+def few_keys(num_requests: int, q: int, **shape: int) -> Case:
+    """Lengths from the shortest to 500 keys: last boxes of one key and whole ones, none before the rows, and many."""
+    lengths = tuple((q, q + (77 * i) % (496 - q) if i % 5 else q) for i in range(num_requests))
+    return Case(lengths=lengths, seed=num_requests + q, max_kv=500, **shape)
+
+
+CASES = [
+    *(few_keys(b, q, num_kv_heads=8) for b in (1, 8, 33, 70, 130) for q in (1, 2)),
+    *(few_keys(40, 1, num_kv_heads=h, group=g) for h, g in ((2, 6), (8, 3), (8, 1), (4, 2), (4, 8))),
+    *(few_keys(b, q, num_kv_heads=3, group=3, head_dim=64) for b in (2, 60, 300) for q in (1, 2)),
+    *(few_keys(40, 2, num_kv_heads=8, page_size=page) for page in (32, 64)),
+    few_keys(40, 5, num_kv_heads=8, group=1),
+    replace(few_keys(40, 2, num_kv_heads=8), dtype=torch.float16),
+]
+
+
+def attend(step: Step) -> torch.Tensor:
+    shape = LaunchShape.of(step.q_THD, step.k_cache, step.meta)
+    sizes = bulk_sizes(shape, step.q_THD, step.k_cache, step.v_cache)
+    assert sizes is not None, "the case is not this kernel's"
+    given = step.q_THD, step.k_cache, step.v_cache, step.meta.kv_len_B, step.meta.block_table_BP
+    return bulk_attention(*given, step.scale, torch.empty_like(step.q_THD), sizes)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{len(case.lengths)}-{case.num_kv_heads}-{case}")
+def test_rows_are_those_of_torch(case):
+    step = make_step(case, CUDA)
+    torch.cuda.synchronize()  # lengths and pages are read before the wait for the kernel before
+    step.check(attend(step))
+    assert torch.equal(step.run(TritonAttention()), attend(step)), "the backend chooses it"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("q", [1, 2])
+@pytest.mark.parametrize("num_requests", [3, 40])
+def test_nothing_behind_the_keys_shows(num_requests, q):
+    step = make_step(few_keys(num_requests, q, num_kv_heads=8), CUDA, garbage=float("nan"))
+    torch.cuda.synchronize()
+    assert not attend(step).isnan().any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("q", [1, 2])
+def test_padding_requests_give_zeros(q):
+    step = on_dummy_page(make_step(few_keys(40, q, num_kv_heads=8), CUDA), first=30)
+    torch.cuda.synchronize()
+    out_THD = attend(step)
+    step.check(out_THD)
+    assert (out_THD[30 * q :] == 0).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("q", [1, 2])
+@pytest.mark.parametrize("num_requests", [7, 33, 120])
+def test_a_request_has_the_same_bits_beside_any_others(num_requests, q):
+    """Others' lengths move where its keys lie in shared memory and which warps take them."""
+    case = few_keys(num_requests, q, num_kv_heads=8)
+    step = make_step(case, CUDA)
+    torch.cuda.synchronize()
+    out_BQHD = attend(step).view(num_requests, q, 32, 128).clone()
+    step.meta.kv_len_B[::2] = q  # every second one is a short one now
+    torch.cuda.synchronize()
+    assert torch.equal(attend(step).view(num_requests, q, 32, 128)[1::2], out_BQHD[1::2])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("q", [1, 2])
+@pytest.mark.parametrize("num_requests", [4, 40, 130])
+def test_a_captured_chain_waits_for_its_rows(num_requests, q):
+    """Each layer's queries are the rows of the layer before, whose kernel may still run when it starts."""
+    step = make_step(few_keys(num_requests, q, num_kv_heads=8), CUDA)
+    torch.cuda.synchronize()
+
+    def chain(rows_THD: torch.Tensor, in_order: bool) -> torch.Tensor:
+        for _ in range(20):
+            rows_THD = attend(replace(step, q_THD=rows_THD))
+            if in_order:
+                torch.cuda.synchronize()
+        return rows_THD
+
+    chain(step.q_THD, in_order=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured_THD = chain(step.q_THD, in_order=False)
+    for seed in range(20):
+        step.q_THD.copy_(torch.randn(step.q_THD.shape, generator=torch.Generator().manual_seed(seed)))
+        graph.replay()
+        assert torch.equal(captured_THD, chain(step.q_THD, in_order=True))
