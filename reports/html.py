@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from specbench.reports.document import Document, filled, text_columns
 
@@ -31,4 +33,11 @@ def page_environment(*folders: Path) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["text_columns"] = text_columns
+    environment.filters["shown_length"] = _shown_length
     return environment
+
+
+@lru_cache(maxsize=1 << 12)  # the same names begin the rows of most tables
+def _shown_length(text: str) -> int:
+    """The number of characters that the browser shows of it."""
+    return len(Markup(text).striptags())

@@ -286,6 +286,7 @@ def test_the_check_itself(tmp_path, monkeypatch, where, code, bad):
         ("specbench.harness.store.sweep_directory", "torch"),
         ("specbench.reports.terminal", "torch"),
         ("specbench.reports.site.build", "matplotlib"),
+        ("specbench.reports.site.build", "torch"),
         ("specbench", "torch"),
         ("specbench", "pandas"),
     ],

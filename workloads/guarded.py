@@ -161,10 +161,10 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def _check_depth(value: object) -> None:
-    level = [value]
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_DEPTH):
-        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list))]
-        level = [child for part in parts for child in part if isinstance(child, (dict, list))]
+        parts = [part.values() if isinstance(part, dict) else part for part in level]
+        level = [child for part in parts for child in part if type(child) in (dict, list)]  # what parsers make
         if not level:
             return
     raise ValueError(f"nests more than {MAX_DEPTH} deep")

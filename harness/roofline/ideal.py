@@ -23,10 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specbench.harness.store.roofline_record import Machine
+from specbench.harness.store.roofline_record import ForwardShape, Machine
 from specbench.harness.text import is_number
-
-from .shape import ForwardShape
 
 PHASES = ("verify", "accept", "draft_first", "draft_next")
 WEIGHTS, KV_CACHE, PRODUCTS, ATTENTION, KERNELS, LOGITS, SUMS = LIMITS = (

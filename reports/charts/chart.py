@@ -121,7 +121,7 @@ class Chart:
     @property
     def names(self) -> list[str]:
         """The names of the rows, from the top; empty for charts without names."""
-        return list(dict.fromkeys(self.frame["y"])) if self.y.scale == "names" else []
+        return list(dict.fromkeys(self.frame["y"].tolist())) if self.y.scale == "names" else []
 
     @property
     def data_columns(self) -> list[str]:
@@ -141,9 +141,10 @@ class Chart:
             return False
         if "part" in self.frame:
             return bool((self.frame["part"] == self.frame["y"]).all())
-        return "facet" in self.frame and len(set(zip(self.frame["series"], self.frame["facet"], strict=True))) == len(
-            set(self.frame["series"])
-        )
+        if "facet" not in self.frame:
+            return False
+        series, facets = self.frame["series"].tolist(), self.frame["facet"].tolist()  # a column of text is slow to walk
+        return len(set(zip(series, facets, strict=True))) == len(set(series))
 
     @property
     def too_thin(self) -> list[str]:

@@ -24,7 +24,7 @@ def data_table(chart: Chart) -> Table:
     """All rows of the frame; changes as signed percentages, other figures with up to four digits."""
     columns = chart.data_columns
     headers = {**_HEADERS, "x": chart.x.title, "y": chart.y.title}
-    rows = chart.frame[columns].itertuples(index=False)
+    rows = zip(*(chart.frame[name].tolist() for name in columns), strict=True)
     return Table(
         title=chart.title,
         headers=tuple(headers.get(name, name) for name in columns),

@@ -126,7 +126,7 @@ def event_marks(shown: Sequence[SeriesHistory], most: int) -> tuple[tuple[float,
 
 def _stored(run: SiteRun) -> StoredRun:
     empty = pd.DataFrame()
-    frames = Frames(requests=empty, steps=empty, phases=empty, arms=run.record.arms)
+    frames = Frames(requests=empty, steps=empty, phases=empty, counters=empty, logprobs=empty, arms=run.record.arms)
     figures = {block: found.values for block, found in run.blocks.items()}
     return StoredRun(name=run.run_id, path=run.path, record=run.record, frames=frames, figures=figures, failed={})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -161,7 +162,7 @@ def _commits(points: list[Point]) -> list[Commit]:
         Commit(
             commit=commit,
             utc=own[0].utc,
-            value=float(np.median([p.value for p in own])),
+            value=statistics.median(p.value for p in own),
             num_runs=len(own),
             fingerprint=fingerprint,
             fingerprint_text=own[0].fingerprint_text,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ruptures.costs import CostL1
 
+from specbench.harness.judge.history.absolute_cost import AbsoluteCost
 from specbench.harness.judge.history.points import Commit, Series
 from specbench.harness.judge.history.steps import (
     ACCEPTED,
@@ -143,3 +145,12 @@ def test_another_way_of_being_driven_starts_a_segment_and_is_no_regression():
     assert step.verdict == "regressed", "nobody said that they were driven differently"
     values[70:] *= 1.05
     assert [segment.begins for segment in find_segments(series(values, driven=told))] == ["", DRIVEN, STEP]
+
+
+@pytest.mark.parametrize("decimals", [1, 12], ids=["ties", "none equal"])
+def test_the_cost_of_a_segment_is_that_of_ruptures_to_the_last_bit(decimals):
+    values = np.random.default_rng(5).normal(size=40).round(decimals)
+    ours, theirs = AbsoluteCost().fit(values), CostL1().fit(values)
+    for start in range(39):
+        for end in range(start + 2, 41):
+            assert ours.error(start, end) == theirs.error(start, end), (start, end)
