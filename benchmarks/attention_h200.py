@@ -4,10 +4,9 @@
     python benchmarks/attention_h200.py --sweep --cases 8b:64:4096:5
     python benchmarks/attention_h200.py --page-size 16 --max-kv 8192
 
-"chosen" is the backend as engines have it, where that is the kernel in CUDA C++ with "triton" beside it. Each shape is
-first compared with the torch backend; a wrong result ends the run. Every layer has caches of its own,
-enough of them that a replay finds none in L2. FlashAttention-3 is timed beside it where a module `fa3_paged` can be
-imported.
+"chosen" is what engines run; where that is the kernel in CUDA C++, "triton" stands beside it. Each shape is first
+compared with the torch backend; a wrong result ends the run. Every layer has caches of its own, enough of them that a
+replay finds none in L2. FlashAttention-3 is timed beside it where a module `fa3_paged` can be imported.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ def choose_sizes(shape: LaunchShape, page_size: int) -> Sizes | None:
     """By rows and requests; None where Triton's kernel is as fast.
 
     Measured on an H200 (benchmarks/README.md, "Attention of few rows in CUDA C++"): more packed rows gain alone, but
-    not in a round. Where multiprocessors have one request each, what counts is how soon it is done; where they have
-    several, how much of their memory holds keys.
+    not in a round. A multiprocessor with one request and key head should be done soon, so all four warps share the
+    keys; one with several should keep its memory busy, so it has blocks that copy while others add up.
     """
     if not shape.uniform or shape.max_q * shape.group > _MAX_ROWS or shape.most_kv > FEW_KEYS:
         return None
