@@ -55,7 +55,7 @@ SEED ?= 1
 TARGETS ?=
 fuzz: $(VENV)/.installed-dev
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
-	    $(PIP) -c constraints.txt -e '.[fuzz]' && \
+	    $(PIP) -c constraints.txt atheris && \
 	    PYTHONPATH=.ns:tests:tests/harness $(BIN)/python -m fuzz $(SECONDS) $(SEED) $(TARGETS); \
 	else echo "make fuzz is skipped: it needs Python 3.11, for which atheris has a wheel"; fi
 
