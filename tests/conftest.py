@@ -24,6 +24,7 @@ if not torch.cuda.is_available():
 from toy.interpreter import prepare_once_a_launch
 from toy.interrupts import QUIET_PROC
 from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan, params
+from toy.timed import check_their_files_say_so
 
 from specbench.harness.metrics import doubts
 from specbench.harness.run import machine_state
@@ -61,6 +62,11 @@ gc.disable()  # nothing that is imported or collected is garbage: 13 s a worker
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)  # before some are deselected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    check_their_files_say_so(items)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,9 +8,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
+from toy.timed import check_their_files_say_so
 
 from specbench.harness.cli.main import app
 from specbench.harness.experiments.ab_sides import parse_side, side_config
@@ -193,8 +195,22 @@ def test_a_site_that_cannot_be_made_is_red(gate, name):
 
 
 def test_timed_tests_are_run_and_red_when_they_fail(gate):
+    for name in ("tests/a/test_one.py", "tests/test_two.py", "tests/helper.py"):
+        (gate.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (gate.root / name).write_text("" if name == "tests/test_two.py" else "@pytest.mark.timed\n")
     tell(gate, pytest=[{"code": 1}])
-    assert own.main(gate) == 1 and calls(gate, "pytest") == [["pytest", "-q", "-m", "timed"]]
+    assert own.main(gate) == 1
+    assert calls(gate, "pytest") == [["pytest", "-q", "-m", "timed", "tests/a/test_one.py"]]
+
+
+def test_a_timed_test_where_the_gate_would_not_look_ends_the_session(tmp_path):
+    path = tmp_path / "test_one.py"
+    item = SimpleNamespace(path=path, get_closest_marker=lambda name: name == "timed")
+    path.write_text(f"@{own.TIMED}\ndef test(): ...\n")
+    check_their_files_say_so([item])
+    path.write_text("def test(): ...\n")
+    with pytest.raises(pytest.UsageError, match="make gate would not find them"):
+        check_their_files_say_so([item])
 
 
 def test_annotations_on_github(gate, monkeypatch):
