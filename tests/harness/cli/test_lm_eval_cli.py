@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def words(chat_model, tmp_path) -> list[str]:
 @pytest.fixture
 def command(monkeypatch, capsys):
     """Runs `specbench-lm-eval` in this process, over the tasks of the include path only: lm-eval's own take ten
-    seconds to read."""
+    seconds to read. Other tests read what lm-eval logs: its level is put back."""
     from lm_eval.tasks import TaskManager
 
     whole = TaskManager.__init__
@@ -38,13 +39,16 @@ def command(monkeypatch, capsys):
         TaskManager, "__init__", lambda self, *a, **options: whole(self, *a, **options | {"include_defaults": False})
     )
     monkeypatch.setenv("LMEVAL_LOG_LEVEL", "ERROR")
+    logger = logging.getLogger("lm_eval")
+    level = logger.level
 
     def call(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["specbench-lm-eval", *arguments])
         lm_eval_cli.main()
         return capsys.readouterr().out
 
-    return call
+    yield call
+    logger.setLevel(level)
 
 
 def samples(folder: Path) -> list[int]:
