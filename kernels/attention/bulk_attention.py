@@ -1,5 +1,5 @@
-"""Paged attention of up to 8 rows of each request over a few hundred keys, in CUDA C++ for Hopper GPUs
-(bulk_attention.cu).
+"""Paged attention of up to 8 rows of each request, in CUDA C++ for Hopper GPUs (bulk_attention.cu): over a few hundred
+keys, and over more where requests fill the GPU.
 
 A thread block takes all keys of a request and key head, so there is nothing to merge between blocks. Keys and values of
 earlier steps are read before the kernel waits for the one before it. That one may write the rows of the step (queries,
@@ -27,6 +27,7 @@ _LINE = 64  # dimensions: 128 bytes of a key
 _MAX_ROWS = 8  # packed
 _HEAD_DIMS = (64, 128)
 _MAX_STAGES = 24
+_MIN_BUSY = 0.9  # share of the blocks that have work while any has
 _SM_BYTES, _BLOCK_BYTES = 228 << 10, 1 << 10  # shared memory of a multiprocessor, and what each of its blocks loses
 _FILE = Path(__file__).parents[1] / "bulk_attention.cu"
 
@@ -78,11 +79,10 @@ def bulk_sizes(shape: LaunchShape, q_THD: Tensor, k_cache: Tensor, v_cache: Tens
         and cuda_source.takes(q_THD[:, 0], v_cache.view(-1, head_dim))
     ):
         return None
-    sizes = choose_sizes(shape, page_size)
-    if sizes is not None:
+    if shape.uniform:
         of_any_step = replace(shape, num_requests=1, num_rows=1, max_kv=1)
         _load_all(of_any_step, page_size, q_THD.dtype == torch.float16, q_THD.device)
-    return sizes
+    return choose_sizes(shape, page_size)
 
 
 def choose_sizes(shape: LaunchShape, page_size: int) -> Sizes | None:
@@ -90,17 +90,27 @@ def choose_sizes(shape: LaunchShape, page_size: int) -> Sizes | None:
 
     Measured on an H200 (benchmarks/README.md, "Attention of few rows in CUDA C++"): more packed rows gain alone, but
     not in a round. A multiprocessor with one request and key head should be done soon, so all four warps share the
-    keys; one with several should keep its memory busy, so it has blocks that copy while others add up.
+    keys; one with several should keep its memory busy, so it has blocks that copy while others add up. Many keys do
+    that by themselves, and a key should not be multiplied by two warps: at the power limit work costs time even where
+    memory is the limit. Triton's kernel splits the keys of too few requests among blocks.
     """
-    if not shape.uniform or shape.max_q * shape.group > _MAX_ROWS or shape.most_kv > FEW_KEYS:
+    if not shape.uniform or shape.max_q * shape.group > _MAX_ROWS:
         return None
     num_items = shape.num_requests * shape.num_kv_heads
-    if num_items <= shape.num_sms:
+    if shape.most_kv > FEW_KEYS:
+        if shape.head_dim == _LINE or _busy(num_items, 2 * shape.num_sms) < _MIN_BUSY:
+            return None
+        groups, blocks = _WARPS, 2
+    elif num_items <= shape.num_sms:
         groups, blocks = _WARPS, 1
     else:
         groups, blocks = _WARPS * _LINE // shape.head_dim, 3 if num_items > 6 * shape.num_sms else 2
     num_heads = shape.num_kv_heads * shape.group
     return Sizes(shape.max_q, num_heads, shape.num_kv_heads, shape.head_dim, page_size, groups, blocks)
+
+
+def _busy(num_items: int, num_blocks: int) -> float:
+    return num_items / (-(-num_items // num_blocks) * num_blocks)
 
 
 def bulk_attention(
@@ -119,10 +129,14 @@ def bulk_attention(
     num_items = kv_len_B.shape[0] * sizes.num_kv_heads
     assert kv_len_B.dtype == block_table_BP.dtype == torch.int32 and block_table_BP.stride(1) == 1
     assert q_THD.shape[0] >= sizes.rows * kv_len_B.shape[0] and out_THD.is_contiguous()
-    blocks = min(num_items, sizes.blocks * cuda_source.num_multiprocessors(device))
+    num_blocks = num_items
+    if block_table_BP.shape[1] * sizes.page_size <= FEW_KEYS:
+        # A block that goes on reads the next keys meanwhile. With many keys, of very different numbers, the GPU had
+        # better give each to the first multiprocessor that is free.
+        num_blocks = min(num_items, sizes.blocks * cuda_source.num_multiprocessors(device))
     cuda_source.launch(
         _load(sizes, q_THD.dtype == torch.float16, device),
-        cuda_source.Grid(blocks, 32 * (_WARPS + 1), sizes.shared_bytes),
+        cuda_source.Grid(num_blocks, 32 * (_WARPS + 1), sizes.shared_bytes),
         device,
         _q_map(q_THD, sizes),
         _cache_map(k_PSHD),
@@ -163,7 +177,8 @@ def _load_all(shape: LaunchShape, page_size: int, is_half: bool, device: torch.d
     """Compiles what any number of requests needs, so that none that a run meets later is compiled within measured
     time."""
     per_sm = -(-shape.num_sms // shape.num_kv_heads)
-    numbers = (1, per_sm + 1, 6 * per_sm + 1)  # of requests: one of each kind that `choose_sizes` knows
+    # Of requests: one of each kind that `choose_sizes` knows, the last of those with many keys.
+    numbers = (1, per_sm + 1, 6 * per_sm + 1, 2 * shape.num_sms // shape.num_kv_heads)
     every = {choose_sizes(replace(shape, num_requests=number), page_size) for number in numbers}
     for sizes in filter(None, every):
         _load(sizes, is_half, device)

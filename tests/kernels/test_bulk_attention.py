@@ -53,7 +53,18 @@ def test_launches_fit(num_requests, heads, q):
 def test_what_triton_takes():
     assert choose_sizes(shape_of(64, 3, (32, 8, 128)), 16) is None, "12 rows"
     assert choose_sizes(shape_of(64, 1, (32, 8, 128), uniform=False), 16) is None
-    assert choose_sizes(shape_of(64, 1, (32, 8, 128), most_kv=4352), 16) is None, "many keys"
+
+
+@pytest.mark.parametrize("most_kv", [592, 4352])
+def test_many_keys_are_taken_where_requests_fill_the_gpu(most_kv):
+    def takes(num_requests: int, heads: tuple[int, int, int] = (32, 8, 128)) -> bool:
+        sizes = choose_sizes(shape_of(num_requests, 1, heads, most_kv), 16)
+        assert sizes is None or (sizes.groups, sizes.blocks) == (4, 2)
+        return sizes is not None
+
+    assert [number for number in range(1, 100) if takes(number)] == [30, 31, 32, 33, *range(60, 67), *range(90, 100)]
+    assert takes(64, (64, 8, 128)) and not takes(48, (64, 8, 128))
+    assert not takes(88, (9, 3, 64)), "not measured"
 
 
 def operands(q: int, dtype: torch.dtype, page_size: int = 16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -73,6 +84,15 @@ def test_all_numbers_of_requests_are_compiled_when_one_is_first_met(monkeypatch)
     module._load_all.cache_clear()
 
 
+def test_what_many_keys_need_is_compiled_even_if_triton_takes_this_launch(monkeypatch):
+    hopper = Hopper(monkeypatch)
+    module._load_all.cache_clear()
+    assert bulk_sizes(shape_of(2, 1, (32, 8, 128), 4352), *operands(1, torch.float16)) is None
+    many = choose_sizes(shape_of(32, 1, (32, 8, 128), 4352), 16)
+    assert many is not None and {*hopper.loaded} == {source(many, True)}
+    module._load_all.cache_clear()
+
+
 def test_operands_that_a_bulk_copy_cannot_read(monkeypatch):
     Hopper(monkeypatch)
     shape = shape_of(2, 1, (32, 8, 128))
@@ -88,7 +108,16 @@ def test_operands_that_a_bulk_copy_cannot_read(monkeypatch):
 @SHAPES
 @pytest.mark.parametrize("num_requests", [1, 32, 512])
 def test_compiles_for_sm90(num_requests, heads, q, is_half):
-    sizes = choose_sizes(shape_of(num_requests, q, heads), 16)
+    assert_compiles(choose_sizes(shape_of(num_requests, q, heads), 16), is_half)
+
+
+@pytest.mark.parametrize("is_half", [False, True])
+@pytest.mark.parametrize("q", [1, 2])
+def test_many_keys_compile_for_sm90(q, is_half):
+    assert_compiles(choose_sizes(shape_of(32, q, (32, 8, 128), most_kv=4352), 16), is_half)
+
+
+def assert_compiles(sizes: Sizes | None, is_half: bool) -> None:
     assert sizes is not None
     code = cuda_source.binary(source(sizes, is_half), "sm_90a")
     assert code.startswith(b"\x7fELF") and b"bulk_attention" in code
@@ -107,6 +136,12 @@ def few_keys(num_requests: int, q: int, **shape: int) -> Case:
     return Case(lengths=lengths, seed=num_requests + q, max_kv=500, **shape)
 
 
+def many_keys(num_requests: int, q: int, **shape: int) -> Case:
+    """Lengths from the shortest to 4,000 keys."""
+    lengths = tuple((q, q + (977 * i) % (4000 - q) if i % 5 else q) for i in range(num_requests))
+    return Case(lengths=lengths, seed=num_requests + q, max_kv=4352, **shape)
+
+
 CASES = [
     *(few_keys(b, q, num_kv_heads=8) for b in (1, 8, 33, 70, 130) for q in (1, 2)),
     *(few_keys(40, 1, num_kv_heads=h, group=g) for h, g in ((2, 6), (8, 3), (8, 1), (4, 2), (4, 8))),
@@ -114,6 +149,8 @@ CASES = [
     *(few_keys(40, 2, num_kv_heads=8, page_size=page) for page in (32, 64)),
     few_keys(40, 5, num_kv_heads=8, group=1),
     replace(few_keys(40, 2, num_kv_heads=8), dtype=torch.float16),
+    *(many_keys(b, q, num_kv_heads=8) for b in (32, 66) for q in (1, 2)),
+    many_keys(130, 1, num_kv_heads=2, group=6),
 ]
 
 
