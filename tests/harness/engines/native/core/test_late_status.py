@@ -66,8 +66,10 @@ def test_c56_the_lag_falls_to_one_while_requests_wait(main_plan):
     engine = make_engine(_lagged(main_plan, 4), named_strategy("ngram", k=2), max_num_seqs=1)
     for i in range(2):
         engine.add(request(i, text_prompt(i, 5), max_tokens=30))
-    while engine.scheduler.waiting:
+    while True:
         engine.step()
+        if not engine.scheduler.waiting:  # the step that admits the last one may leave more in flight
+            break
         assert len(engine.readback) <= 1
     most = 0
     while engine.has_work:
