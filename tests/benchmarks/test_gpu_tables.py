@@ -24,6 +24,7 @@ sys.path.insert(0, str(BENCHMARKS))
 from attention_rounds import row as attention_row  # noqa: E402
 from decode_race import against, spread  # noqa: E402
 from products_gpu import products  # noqa: E402
+from sustained_rounds import row as sustained_row  # noqa: E402
 
 README = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
 METHODS = ("nccl", "one-shot", "two-shot", "fused")
@@ -88,6 +89,11 @@ def test_race(heading, name):
         assert [row[5], row[7]] == [f"{spread(cell[side]):.1%}" for side in ("ours_tps", "vllm_tps")]
         assert row[9] == str(len(cell["ours_tps"]))
         assert row[10] == cell["check"].replace(" identical, ", " / ").replace(" diverge at a near-tie", "")
+
+
+def test_sustained_rounds():
+    kept = _kept("sustained-rounds-h200.json")
+    assert _rows("The power limit", "| llama") == [_cells(sustained_row(each)) for each in kept]
 
 
 def test_sglang_beside():
