@@ -57,7 +57,7 @@ class Gate:
 
     def timed_tests(self) -> int:
         """Runs the tests that a busy machine would fail; their exit code. Only files that name the marker are read:
-        tests/conftest.py holds that no other file has such tests."""
+        tests/conftest.py makes sure that no other file has such tests."""
         tests = (path.relative_to(self.root) for path in (self.root / "tests").rglob("test_*.py"))
         files = sorted(str(path) for path in tests if TIMED in (self.root / path).read_text(encoding="utf-8"))
         print(f"\n$ python -m pytest -q -m timed {shlex.join(files)}", flush=True)

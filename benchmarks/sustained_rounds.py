@@ -4,9 +4,10 @@
 
 Engines are those of decode_race.py (K/BxPROMPT; random weights, acceptance forced to the length after the shape, the
 round in one CUDA graph), with attention as chosen and in Triton alone, in turn. Printed: milliseconds of a round in the
-first four after a second of rest, at the highest clock; the same, batch after batch, over at least `SECONDS` of
-rounds; and meanwhile the clock of the multiprocessors and the power, sampled every 20 ms by nvidia-smi. Medians of
-`REPEATS` repeats, of the sustained rounds with their range.
+first four after the prompts and a second of rest; the same, batch after batch, over at least `SECONDS` of rounds
+(prompts and a batch's last rounds are not timed; keys grow meanwhile); and the clock of the multiprocessors and the
+power in these rounds, sampled every 20 ms by nvidia-smi. Medians of `REPEATS` repeats, of the sustained rounds with
+their range.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _QUERY = "clocks.sm,power.draw.instant"
 
 @dataclass(slots=True)
 class Sampler:
-    """(seconds, MHz, watts) of the first GPU, for as long as the process lives."""
+    """(seconds, MHz, watts) of the machine's first GPU, for as long as the process lives."""
 
     samples: list[tuple[float, float, float]] = field(default_factory=list)
 
@@ -97,6 +98,7 @@ def measured(engine: Engine, prompts: list[tuple[int, ...]], sampler: Sampler) -
     rounds = 0
     while sum(end - start for start, end in spans) < SECONDS:
         with steady(engine, prompts) as left:
+            assert left > 0, "a batch ends before all requests decode"
             start = time.perf_counter()
             run(engine, left)
             spans.append((start, time.perf_counter()))
@@ -114,7 +116,7 @@ def repeats(target: LlamaModel, shape: str, cell: Cell, acceptance: str, sampler
     found: dict[str, list[dict]] = {name: [] for name in engines}
     for engine in engines.values():
         with steady(engine, prompts):  # captures and compiles what it needs
-            pass
+            run(engine, FIRST)
     for _ in range(REPEATS):
         for name, engine in engines.items():
             found[name].append(measured(engine, prompts, sampler))

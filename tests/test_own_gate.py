@@ -209,8 +209,11 @@ def test_a_timed_test_where_the_gate_would_not_look_ends_the_session(tmp_path):
     path.write_text(f"@{own.TIMED}\ndef test(): ...\n")
     check_their_files_say_so([item])
     path.write_text("def test(): ...\n")
-    with pytest.raises(pytest.UsageError, match="make gate would not find them"):
-        check_their_files_say_so([item])
+    elsewhere = SimpleNamespace(path=tmp_path / "cases.py", get_closest_marker=item.get_closest_marker)
+    elsewhere.path.write_text(f"@{own.TIMED}\ndef test(): ...\n")
+    for each in (item, elsewhere):
+        with pytest.raises(pytest.UsageError, match="make gate would not find them"):
+            check_their_files_say_so([each])
 
 
 def test_annotations_on_github(gate, monkeypatch):

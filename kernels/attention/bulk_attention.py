@@ -4,7 +4,7 @@ keys, and over more where requests fill the GPU.
 A thread block takes all keys of a request and key head, so there is nothing to merge between blocks. Keys and values of
 earlier steps are read before the kernel waits for the one before it. That one may write the rows of the step (queries,
 and the keys and values that go with them); all others must have ended when it lets this kernel start, as
-`rope_store_kv` does. The result of a request does not depend on the others.
+`rope_store_kv` does. The result of a request does not depend on the others of its launch.
 Legend: T rows of the step, B requests, P pages of a request, H heads, S keys of a page, D head dimension.
 """
 
@@ -35,7 +35,8 @@ _FILE = Path(__file__).parents[1] / "bulk_attention.cu"
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """What a compilation depends on: rows of a request, heads, the cache's form; groups of warps, which have a part of
-    the keys each; and blocks of a multiprocessor."""
+    the keys each; and blocks of a multiprocessor. `in_turn`: of a launch, whose blocks take one request and key head
+    after another; otherwise there is a block for each."""
 
     rows: int
     num_heads: int
@@ -44,6 +45,7 @@ class Sizes:
     page_size: int
     groups: int
     blocks: int
+    in_turn: bool = True
 
     @property
     def num_stages(self) -> int:
@@ -86,13 +88,14 @@ def bulk_sizes(shape: LaunchShape, q_THD: Tensor, k_cache: Tensor, v_cache: Tens
 
 
 def choose_sizes(shape: LaunchShape, page_size: int) -> Sizes | None:
-    """By rows and requests; None where Triton's kernel is as fast.
+    """By rows and requests; None where Triton's kernel takes the launch.
 
     Measured on an H200 (benchmarks/README.md, "Attention of few rows in CUDA C++"): more packed rows gain alone, but
     not in a round. A multiprocessor with one request and key head should be done soon, so all four warps share the
     keys; one with several should keep its memory busy, so it has blocks that copy while others add up. Many keys do
     that by themselves, and a key should not be multiplied by two warps: at the power limit work costs time even where
-    memory is the limit. Triton's kernel splits the keys of too few requests among blocks.
+    memory is the limit. Where their numbers differ much, the GPU had better give each block of them to the first
+    multiprocessor that is free. Triton's kernel splits the keys of too few requests among blocks.
     """
     if not shape.uniform or shape.max_q * shape.group > _MAX_ROWS:
         return None
@@ -106,7 +109,8 @@ def choose_sizes(shape: LaunchShape, page_size: int) -> Sizes | None:
     else:
         groups, blocks = _WARPS * _LINE // shape.head_dim, 3 if num_items > 6 * shape.num_sms else 2
     num_heads = shape.num_kv_heads * shape.group
-    return Sizes(shape.max_q, num_heads, shape.num_kv_heads, shape.head_dim, page_size, groups, blocks)
+    in_turn = shape.most_kv <= FEW_KEYS
+    return Sizes(shape.max_q, num_heads, shape.num_kv_heads, shape.head_dim, page_size, groups, blocks, in_turn)
 
 
 def _busy(num_items: int, num_blocks: int) -> float:
@@ -129,11 +133,8 @@ def bulk_attention(
     num_items = kv_len_B.shape[0] * sizes.num_kv_heads
     assert kv_len_B.dtype == block_table_BP.dtype == torch.int32 and block_table_BP.stride(1) == 1
     assert q_THD.shape[0] >= sizes.rows * kv_len_B.shape[0] and out_THD.is_contiguous()
-    num_blocks = num_items
-    if block_table_BP.shape[1] * sizes.page_size <= FEW_KEYS:
-        # A block that goes on reads the next keys meanwhile. With many keys, of very different numbers, the GPU had
-        # better give each to the first multiprocessor that is free.
-        num_blocks = min(num_items, sizes.blocks * cuda_source.num_multiprocessors(device))
+    at_once = sizes.blocks * cuda_source.num_multiprocessors(device)
+    num_blocks = min(num_items, at_once) if sizes.in_turn else num_items
     cuda_source.launch(
         _load(sizes, q_THD.dtype == torch.float16, device),
         cuda_source.Grid(num_blocks, 32 * (_WARPS + 1), sizes.shared_bytes),
@@ -176,9 +177,7 @@ def _load(sizes: Sizes, is_half: bool, device: torch.device) -> cuda_source.Hand
 def _load_all(shape: LaunchShape, page_size: int, is_half: bool, device: torch.device) -> None:
     """Compiles what any number of requests needs, so that none that a run meets later is compiled within measured
     time."""
-    per_sm = -(-shape.num_sms // shape.num_kv_heads)
-    # Of requests: one of each kind that `choose_sizes` knows, the last of those with many keys.
-    numbers = (1, per_sm + 1, 6 * per_sm + 1, 2 * shape.num_sms // shape.num_kv_heads)
+    numbers = range(1, 6 * shape.num_sms // shape.num_kv_heads + 2)  # of requests: with more the launch is the same
     every = {choose_sizes(replace(shape, num_requests=number), page_size) for number in numbers}
     for sizes in filter(None, every):
         _load(sizes, is_half, device)

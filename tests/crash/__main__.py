@@ -178,6 +178,9 @@ def main() -> int:
         given.out.write_text(
             f"# Killed with -9 at random moments, then resumed\n\n`{command}`, {os.cpu_count()} cores\n\n{text}{faults}"
         )
+    if (num_kills := sum(tally.kills for tally in tallies.values())) < given.kills:
+        print(f"{num_kills} of {given.kills} kills: the other commands had ended first", file=sys.stderr)
+        return 1
     return 1 if any(tally.faults for tally in tallies.values()) else 0
 
 

@@ -23,7 +23,12 @@ NUM_SMS = 132
 
 
 def shape_of(
-    num_requests: int, q: int, heads: tuple[int, int, int], most_kv: int = 336, uniform: bool = True
+    num_requests: int,
+    q: int,
+    heads: tuple[int, int, int],
+    most_kv: int = 336,
+    uniform: bool = True,
+    num_sms: int = NUM_SMS,
 ) -> LaunchShape:
     num_heads, num_kv_heads, head_dim = heads
     return LaunchShape(
@@ -37,7 +42,7 @@ def shape_of(
         group=num_heads // num_kv_heads,
         head_dim=head_dim,
         element_bytes=2,
-        num_sms=NUM_SMS,
+        num_sms=num_sms,
     )
 
 
@@ -59,7 +64,7 @@ def test_what_triton_takes():
 def test_many_keys_are_taken_where_requests_fill_the_gpu(most_kv):
     def takes(num_requests: int, heads: tuple[int, int, int] = (32, 8, 128)) -> bool:
         sizes = choose_sizes(shape_of(num_requests, 1, heads, most_kv), 16)
-        assert sizes is None or (sizes.groups, sizes.blocks) == (4, 2)
+        assert sizes is None or (sizes.groups, sizes.blocks, sizes.in_turn) == (4, 2, False)
         return sizes is not None
 
     assert [number for number in range(1, 100) if takes(number)] == [30, 31, 32, 33, *range(60, 67), *range(90, 100)]
@@ -90,6 +95,18 @@ def test_what_many_keys_need_is_compiled_even_if_triton_takes_this_launch(monkey
     assert bulk_sizes(shape_of(2, 1, (32, 8, 128), 4352), *operands(1, torch.float16)) is None
     many = choose_sizes(shape_of(32, 1, (32, 8, 128), 4352), 16)
     assert many is not None and {*hopper.loaded} == {source(many, True)}
+    module._load_all.cache_clear()
+
+
+def test_many_keys_are_compiled_where_a_single_wave_is_never_full_enough(monkeypatch):
+    hopper = Hopper(monkeypatch)
+    module._load_all.cache_clear()
+    shape = shape_of(1, 1, (40, 40, 128), 4352, num_sms=114)
+    taken = [number for number in range(1, 40) if choose_sizes(replace(shape, num_requests=number), 16)]
+    assert taken[0] == 11, "5 fill 200 of 228 places, 11 fill 440 of 456"
+    q_THD = torch.zeros(1, 40, 128, dtype=torch.float16)
+    caches = (torch.zeros(4, 16, 40, 128, dtype=torch.float16) for _ in "kv")
+    assert bulk_sizes(shape, q_THD, *caches) is None and len(hopper.loaded) == 1
     module._load_all.cache_clear()
 
 

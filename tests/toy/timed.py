@@ -10,7 +10,9 @@ MARKER = "pytest.mark.timed"
 
 
 def check_their_files_say_so(items: Iterable[pytest.Item]) -> None:
-    """UsageError for a timed test in a file without the marker, as by a conftest.py: no gate would run it."""
+    """UsageError for a timed test in a file without the marker or with a name that no gate looks for: none would run
+    it."""
     for path in {item.path for item in items if item.get_closest_marker("timed")}:
-        if MARKER not in path.read_text(encoding="utf-8"):
-            raise pytest.UsageError(f"{path}: has timed tests and does not say {MARKER}: make gate would not find them")
+        if not path.match("test_*.py") or MARKER not in path.read_text(encoding="utf-8"):
+            words = f"has timed tests, and is not a test_*.py that says {MARKER}: make gate would not find them"
+            raise pytest.UsageError(f"{path}: {words}")
