@@ -1,4 +1,4 @@
-// Attention of up to 8 rows of each request over its paged keys, at the speed of reading them. See attention/bulk_attention.py.
+// Attention of a few rows of each request over its paged keys, at the speed of reading them. See attention/bulk_attention.py.
 //
 // A block takes one request and key head (an item) after another. One warp copies boxes of 16 keys and values through shared
 // memory by bulk tensor copies; those of earlier steps before it waits for the kernel that computes this step's rows (programmatic
@@ -6,7 +6,7 @@
 // box of an item and has a maximum and sums of its own (Flash-Decoding, Dao et al. 2023, within a block), which meet in shared memory
 // in a fixed order: a row's result depends on nothing but its own keys.
 //
-// Products by tensor cores (mma m16n8k16) have keys, and then dimensions, as first operand: rows are padded to 8.
+// Products by tensor cores (mma m16n8k16) have keys, and then dimensions, as first operand: rows are padded to TILES of 8.
 //
 // Constants of a compilation: D head dimension, Q rows of a request, HEADS of queries and KV_HEADS, PAGE keys, GROUPS, STAGES,
 // BLOCKS of a multiprocessor, HALF (fp16, else bf16).
@@ -21,11 +21,11 @@ constexpr int PARTS = WARPS / GROUPS, PART = D / PARTS;  // of the values, each 
 constexpr int GROUP_HEADS = HEADS / KV_HEADS;
 constexpr int ROWS = Q * GROUP_HEADS;
 constexpr int KEYS_BYTES = BOX * D * 2, STAGE = 2 * KEYS_BYTES;
-constexpr int Q_BYTES = (((LINES - 1) * ROWS + 8) * 128 + 1023) / 1024 * 1024;
-constexpr int PITCH = PART + 4;     // floats
+constexpr int TILES = (ROWS + 7) / 8;
+constexpr int Q_BYTES = (((LINES - 1) * ROWS + TILES * 8) * 128 + 1023) / 1024 * 1024;
+constexpr int PITCH = PART + 4, WIDE = D / 32;  // floats; dimensions of a lane when groups meet
 constexpr float MASKED = -1.0e30f;  // a difference of two of them is 0, not NaN
 constexpr float SLACK = 8;          // powers of two
-static_assert(ROWS <= 8, "rows must fit into one tile");
 static_assert(PAGE % BOX == 0 && PART % LINE == 0, "boxes and lines must be whole");
 static_assert(STAGES % GROUPS == 0, "a stage is always the same group's: waiting for one phase, it has seen all before");
 
@@ -42,21 +42,6 @@ __device__ __forceinline__ void copy_q(u32 to, const TensorMap& map, int row, in
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %2}], [%5];" ::"r"(
           to), "l"(&map), "r"(0), "r"(head), "r"(row), "r"(barrier) : "memory");
-}
-
-// The address of a 16-byte word of a line.
-__device__ __forceinline__ u32 word_at(u32 lines, int line, int word) { return lines + line * 128 + (word ^ line % 8) * 16; }
-
-__device__ __forceinline__ u32 transposed(u32 pair) {
-  u32 there;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(there) : "r"(pair));
-  return there;
-}
-
-__device__ __forceinline__ float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 
 // Over the lanes that hold other keys of the same rows.
@@ -88,7 +73,6 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, BLOCKS)
   const u32 q_full = empty + STAGES * 8, q_empty = q_full + 8;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; s++) barrier_init(full + s * 8, 1), barrier_init(empty + s * 8, PARTS);
     barrier_init(q_full, 1), barrier_init(q_empty, WARPS);
@@ -126,6 +110,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, BLOCKS)
       if (is_first) {
         for (const int num_old = (length - Q) / BOX; box < num_old && box < STAGES; box++) copy(box);
         asm volatile("griddepcontrol.wait;" ::: "memory");
+        // Not before: the next GEMM's blocks would fill the GPU while this step's rows are still computed.
+        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
       }
       if (lane == 0) {
         if (!is_first) barrier_wait(q_empty, q_parity ^ 1);
@@ -143,33 +129,39 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, BLOCKS)
   Turn turn{group};
   int first = 0, length = length_of(blockIdx.x), q_parity = 0;  // first: the group that has an item's first box
   for (int item = blockIdx.x; item < num_items; item += gridDim.x, q_parity ^= 1) {
-    const int b = item / KV_HEADS, head = item % KV_HEADS;
-    const int num_boxes = (length + BOX - 1) / BOX, prefix = length - Q;
+    const int b = item / KV_HEADS, head = item % KV_HEADS, num_boxes = (length + BOX - 1) / BOX, prefix = length - Q;
     const int next_length = length_of(item + gridDim.x);
-    u32 query[D / 16][2];
+    u32 query[TILES][D / 16][2];
     barrier_wait(q_full, q_parity);
 #pragma unroll
-    for (int step = 0; step < D / 16; step++)
-      load_tile_8(query[step], word_at(queries, step / 4 * ROWS + lane % 8, step % 4 * 2 + lane / 8 % 2));
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+      for (int step = 0; step < D / 16; step++)
+        load_tile_8(query[t][step], word_at(queries, step / 4 * ROWS + t * 8 + lane % 8, step % 4 * 2 + lane / 8 % 2));
     __syncwarp();
     if (lane == 0) barrier_arrive(q_empty);
 
-    float acc[PART / 16][4] = {}, peak[2] = {MASKED, MASKED}, sum[2] = {};  // of rows lane % 4 * 2 and the next
+    float acc[TILES][PART / 16][4] = {}, peak[TILES][2], sum[TILES][2] = {};  // of rows lane % 4 * 2 and the next of a tile
+#pragma unroll
+    for (int t = 0; t < TILES; t++) peak[t][0] = peak[t][1] = MASKED;
     for (int box = (group - first + GROUPS) % GROUPS; box < num_boxes; box += GROUPS, turn.skip(GROUPS)) {
       barrier_wait(full + turn.stage * 8, turn.parity);
       const u32 keys = stages + turn.stage * STAGE, values = keys + KEYS_BYTES + part * (PART / LINE * BOX * 128);
-      float score[4] = {};  // of keys lane / 4, then 8 further, of these rows
+      float score[TILES][4] = {}, odd[TILES][4] = {};  // of keys lane / 4, then 8 further, of these rows; two short chains
 #pragma unroll
       for (int step = 0; step < D / 16; step++) {
         u32 a[4];
         load_tile_16(a, word_at(keys + step / 4 * (BOX * 128), lane % 16, step % 4 * 2 + lane / 16));
-        multiply(score, a, query[step]);
+#pragma unroll
+        for (int t = 0; t < TILES; t++) multiply(step % 2 ? odd[t] : score[t], a, query[t][step]);
       }
+#pragma unroll
+      for (int i = 0; i < TILES * 4; i++) score[i / 4][i % 4] += odd[i / 4][i % 4];
       if ((box + 1) * BOX > prefix + 1) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-          const int key = box * BOX + lane / 4 + i / 2 * 8, row = (lane % 4 * 2 + i % 2) / GROUP_HEADS;
-          if (key > prefix + row || key >= length) score[i] = MASKED / scale_log2;
+        for (int i = 0; i < TILES * 4; i++) {
+          const int key = box * BOX + lane / 4 + i % 4 / 2 * 8, row = (i / 4 * 8 + lane % 4 * 2 + i % 2) / GROUP_HEADS;
+          if (key > prefix + row || key >= length) score[i / 4][i % 4] = MASKED / scale_log2;
         }
         // Stale values behind the last key: a weight of 0 would not silence a NaN.
         const int num_valid = length - box * BOX;
@@ -184,37 +176,44 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, BLOCKS)
       // A row's sums are relative to a peak that scores may exceed by a little: it seldom has to follow (FlashAttention-4).
       bool exceeds = false;
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        score[i] *= scale_log2;
-        exceeds |= lane % 4 * 2 + i % 2 < ROWS && score[i] > peak[i % 2] + SLACK;
+      for (int i = 0; i < TILES * 4; i++) {
+        float& x = score[i / 4][i % 4];
+        x *= scale_log2;
+        exceeds |= i / 4 * 8 + lane % 4 * 2 + i % 2 < ROWS && x > peak[i / 4][i % 2] + SLACK;
       }
       if (__any_sync(~0u, exceeds)) {
-        float shrink[2];
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-          const float most = over_keys(fmaxf(score[i], score[i + 2]), [](float x, float y) { return fmaxf(x, y); });
-          const float now = most > peak[i] + SLACK ? most : peak[i];
-          shrink[i] = exp2_of(peak[i] - now);
-          sum[i] *= shrink[i];
-          peak[i] = now;
+        for (int t = 0; t < TILES; t++) {
+          float shrink[2];
+#pragma unroll
+          for (int i = 0; i < 2; i++) {
+            const float most = over_keys(fmaxf(score[t][i], score[t][i + 2]), [](float x, float y) { return fmaxf(x, y); });
+            const float now = most > peak[t][i] + SLACK ? most : peak[t][i];
+            shrink[i] = exp2_of(peak[t][i] - now);
+            sum[t][i] *= shrink[i];
+            peak[t][i] = now;
+          }
+#pragma unroll
+          for (int step = 0; step < PART / 16; step++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) acc[t][step][i] *= shrink[i % 2];
         }
-#pragma unroll
-        for (int step = 0; step < PART / 16; step++)
-#pragma unroll
-          for (int i = 0; i < 4; i++) acc[step][i] *= shrink[i % 2];
       }
-      u32 weight[2];
+      u32 weight[TILES][2];
 #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        const float p = exp2_of(score[2 * h] - peak[0]), q = exp2_of(score[2 * h + 1] - peak[1]);
-        sum[0] += p, sum[1] += q;
-        weight[h] = transposed(rounded_pair(p, q));
-      }
+      for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const float p = exp2_of(score[t][2 * h] - peak[t][0]), q = exp2_of(score[t][2 * h + 1] - peak[t][1]);
+          sum[t][0] += p, sum[t][1] += q;
+          weight[t][h] = transposed(rounded_pair(p, q));
+        }
 #pragma unroll
       for (int step = 0; step < PART / 16; step++) {  // of 16 dimensions
         u32 a[4];
         load_tile_16_transposed(a, word_at(values + step / 4 * (BOX * 128), lane / 16 * 8 + lane % 8, step % 4 * 2 + lane / 8 % 2));
-        multiply(acc[step], a, weight);
+#pragma unroll
+        for (int t = 0; t < TILES; t++) multiply(acc[t][step], a, weight[t]);
       }
       __syncwarp();
       if (lane == 0) barrier_arrive(empty + turn.stage * 8);
@@ -222,34 +221,38 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, BLOCKS)
 
     if (item >= gridDim.x) meet();  // the sums of the item before have been read
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int row = lane % 4 * 2 + i;
-      const float total = over_keys(sum[i], [](float x, float y) { return x + y; });
+    for (int i = 0; i < TILES * 2; i++) {
+      const int t = i / 2, row = t * 8 + lane % 4 * 2 + i % 2;
+      const float total = over_keys(sum[t][i % 2], [](float x, float y) { return x + y; });
       if (row >= ROWS) continue;
-      if (part == 0 && lane < 4) peaks[group * ROWS + row] = make_float2(peak[i], total);
+      if (part == 0 && lane < 4) peaks[group * ROWS + row] = make_float2(peak[t][i % 2], total);
 #pragma unroll
       for (int step = 0; step < PART / 16; step++)
 #pragma unroll
-        for (int h = 0; h < 2; h++) sums[(warp * ROWS + row) * PITCH + step * 16 + lane / 4 + h * 8] = acc[step][i + h * 2];
+        for (int h = 0; h < 2; h++) sums[(warp * ROWS + row) * PITCH + step * 16 + lane / 4 + h * 8] = acc[t][step][i % 2 + h * 2];
     }
     meet();
-    for (int i = warp; i < ROWS * LINES; i += WARPS) {
-      const int row = i / LINES, line = i % LINES;
-      float most = MASKED, total = 0;
-      float2 y = {};
+#pragma unroll
+    for (int i = 0; i < (ROWS + WARPS - 1) / WARPS; i++) {
+      const int row = i * WARPS + warp;
+      if (ROWS % WARPS > 0 && row >= ROWS) break;
+      float most = MASKED, total = 0, y[WIDE] = {};
 #pragma unroll
       for (int g = 0; g < GROUPS; g++) most = fmaxf(most, peaks[g * ROWS + row].x);
 #pragma unroll
       for (int g = 0; g < GROUPS; g++) {
         const int from = (first + g) % GROUPS;
-        const int at = ((from * PARTS + line * LINE / PART) * ROWS + row) * PITCH + line * LINE % PART + lane * 2;
-        const float2 of = peaks[from * ROWS + row], z = *(const float2*)&sums[at];
+        const float2 of = peaks[from * ROWS + row];
+        const float2* z = (const float2*)&sums[((from * PARTS + lane * WIDE / PART) * ROWS + row) * PITCH + lane * WIDE % PART];
         const float weight = exp2_of(of.x - most);
-        total += weight * of.y, y.x += weight * z.x, y.y += weight * z.y;
+        total += weight * of.y;
+#pragma unroll
+        for (int j = 0; j < WIDE; j += 2) y[j] += weight * z[j / 2].x, y[j + 1] += weight * z[j / 2].y;
       }
       const float scale = total > 0 ? 1 / total : 0;
       const long long head_at = ((long long)b * Q + row / GROUP_HEADS) * HEADS + head * GROUP_HEADS + row % GROUP_HEADS;
-      *(u32*)(out + head_at * D + line * LINE + lane * 2) = rounded_pair(y.x * scale, y.y * scale);
+#pragma unroll
+      for (int j = 0; j < WIDE; j += 2) *(u32*)(out + head_at * D + lane * WIDE + j) = rounded_pair(y[j] * scale, y[j + 1] * scale);
     }
     first = (first + num_boxes) % GROUPS;
     length = next_length;

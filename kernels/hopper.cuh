@@ -99,3 +99,18 @@ __device__ __forceinline__ void multiply(float (&c)[4], const u32 (&a)[4], const
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+__device__ __forceinline__ u32 transposed(u32 pair) {
+  u32 there;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(there) : "r"(pair));
+  return there;
+}
+
+__device__ __forceinline__ float exp2_of(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The address of a 16-byte word of a line of 128 bytes, swizzled as tensor copies do.
+__device__ __forceinline__ u32 word_at(u32 lines, int line, int word) { return lines + line * 128 + (word ^ line % 8) * 16; }

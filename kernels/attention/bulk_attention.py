@@ -1,10 +1,11 @@
-"""Paged attention of up to 8 rows of each request, in CUDA C++ for Hopper GPUs (bulk_attention.cu): over a few hundred
+"""Paged attention of a few rows of each request, in CUDA C++ for Hopper GPUs (bulk_attention.cu): over a few hundred
 keys, and over more where requests fill the GPU.
 
 A thread block takes all keys of a request and key head, so there is nothing to merge between blocks. Keys and values of
 earlier steps are read before the kernel waits for the one before it. That one may write the rows of the step (queries,
 and the keys and values that go with them); all others must have ended when it lets this kernel start, as
-`rope_store_kv` does. The result of a request does not depend on the others of its launch.
+`rope_store_kv` does. The result of a row depends on neither the others of its request nor other requests: a verify pass
+has the bits of passes of one row, as long as both have as many groups.
 Legend: T rows of the step, B requests, P pages of a request, H heads, S keys of a page, D head dimension.
 """
 
@@ -24,7 +25,8 @@ from specbench.kernels.attention.launch import FEW_KEYS, LaunchShape
 _WARPS = 4  # that multiply; a fifth copies
 _BOX = 16  # keys
 _LINE = 64  # dimensions: 128 bytes of a key
-_MAX_ROWS = 8  # packed
+_TILE = 8  # packed rows
+_MAX_ROWS = 3 * _TILE  # more do not fit into registers
 _HEAD_DIMS = (64, 128)
 _MAX_STAGES = 24
 _MIN_BUSY = 0.9  # share of the blocks that have work while any has
@@ -63,7 +65,7 @@ class Sizes:
     @property
     def _bytes_beside_stages(self) -> int:
         packed = self.rows * (self.num_heads // self.num_kv_heads)
-        lines = (self.head_dim // _LINE - 1) * packed + _MAX_ROWS
+        lines = (self.head_dim // _LINE - 1) * packed + -(-packed // _TILE) * _TILE
         query_bytes = -(-lines * 128 // 1024) * 1024
         sums = self.groups * self.head_dim + _WARPS * 4
         return query_bytes + packed * (sums * 4 + self.groups * 8) + 2 * 8
@@ -90,24 +92,26 @@ def bulk_sizes(shape: LaunchShape, q_THD: Tensor, k_cache: Tensor, v_cache: Tens
 def choose_sizes(shape: LaunchShape, page_size: int) -> Sizes | None:
     """By rows and requests; None where Triton's kernel takes the launch.
 
-    Measured on an H200 (benchmarks/README.md, "Attention of few rows in CUDA C++"): more packed rows gain alone, but
-    not in a round. A multiprocessor with one request and key head should be done soon, so all four warps share the
-    keys; one with several should keep its memory busy, so it has blocks that copy while others add up. Many keys do
-    that by themselves, and a key should not be multiplied by two warps: at the power limit work costs time even where
-    memory is the limit. Where their numbers differ much, the GPU had better give each block of them to the first
-    multiprocessor that is free. Triton's kernel splits the keys of too few requests among blocks.
+    Measured on an H200 (benchmarks/README.md, "Attention of few rows in CUDA C++"): more than one tile gains alone, but
+    not in a round; over few keys it is taken all the same, for the bits of a pass of one row. A multiprocessor with one
+    request and key head should be done soon, so all four warps share the keys; one with several should keep its memory
+    busy, so it has blocks that copy while others add up. Many keys do that by themselves, and a key should not be
+    multiplied by two warps: at the power limit work costs time even where memory is the limit. Where their numbers
+    differ much, the GPU had better give each block of them to the first multiprocessor that is free. Triton's kernel
+    splits the keys of too few requests among blocks.
     """
-    if not shape.uniform or shape.max_q * shape.group > _MAX_ROWS:
+    packed = shape.max_q * shape.group
+    if not shape.uniform or packed > _MAX_ROWS:
         return None
     num_items = shape.num_requests * shape.num_kv_heads
     if shape.most_kv > FEW_KEYS:
-        if shape.head_dim == _LINE or _busy(num_items, 2 * shape.num_sms) < _MIN_BUSY:
+        if shape.head_dim == _LINE or packed > _TILE or _busy(num_items, 2 * shape.num_sms) < _MIN_BUSY:
             return None
         groups, blocks = _WARPS, 2
     elif num_items <= shape.num_sms:
         groups, blocks = _WARPS, 1
     else:
-        groups, blocks = _WARPS * _LINE // shape.head_dim, 3 if num_items > 6 * shape.num_sms else 2
+        groups, blocks = _WARPS * _LINE // shape.head_dim, 3 if num_items > 6 * shape.num_sms and packed <= _TILE else 2
     num_heads = shape.num_kv_heads * shape.group
     in_turn = shape.most_kv <= FEW_KEYS
     return Sizes(shape.max_q, num_heads, shape.num_kv_heads, shape.head_dim, page_size, groups, blocks, in_turn)
