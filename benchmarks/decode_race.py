@@ -136,6 +136,7 @@ class Race:
                     has_figures = True
             number += 1
             save()
+            say(f"{self.shape}: turn {number}, {max(0.0, end - time.monotonic()):.0f} of {seconds:.0f} s left")
             if not has_figures:
                 break
 

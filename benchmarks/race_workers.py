@@ -23,7 +23,7 @@ from typing import IO, Any
 NUM_BATCHED = 16384  # tokens of a step at most, in ours and in vLLM, whose default it is on an H100 and an H200
 DRAFTS = (0, 4)  # of a cell that names none
 MIN_DECODE_S = 0.5  # of a figure: a batch of a small model decodes for 40 ms, which the host's noise changes by a third
-_SHORTEST_S = 1e-3  # of one batch: noise in a prefill's time may leave less
+_SHORTEST_S = 20e-3  # of one batch; where a slow prefill leaves less, a figure must not take hundreds of batches
 LIMIT_S = 300.0  # to load, and for a turn, of a worker that may fail
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _SHOWN_LINES, _SHOWN_CHARACTERS = 25, 160
@@ -56,7 +56,8 @@ class DecodeTimer:
     """Times one cell of an engine: decode tokens per second, (tokens - B) / (time - time of one token each).
 
     `generate`: runs a batch of so many output tokens, seconds. Warms up first. A figure covers as many batches as it
-    takes to decode for `MIN_DECODE_S`; the number is found once, and all ranks of an engine take rank 0's (`agree`).
+    takes to decode for `MIN_DECODE_S`. Their number is found in the first turn, when no other engine loads any more,
+    and all ranks of an engine take rank 0's (`agree`).
     """
 
     def __init__(
@@ -66,18 +67,20 @@ class DecodeTimer:
         num_tokens: int,
         agree: Callable[[int], int] = lambda number: number,
     ):
-        self._generate, self._num_tokens = generate, num_tokens
+        self._generate, self._batch, self._num_tokens, self._agree = generate, batch, num_tokens, agree
+        self.num_batches = 0  # not found yet
         for tokens in (16, 1, num_tokens):
             generate(tokens)
-        self.num_batches = agree(math.ceil(MIN_DECODE_S / max(self._decode_s(), _SHORTEST_S)))
-        self._counted = self.num_batches * batch * (num_tokens - 1)
 
     def _decode_s(self) -> float:
         prefill_s = self._generate(1)
         return self._generate(self._num_tokens) - prefill_s
 
     def tps(self) -> float:
-        return self._counted / sum(self._decode_s() for _ in range(self.num_batches))
+        if not self.num_batches:
+            self.num_batches = self._agree(math.ceil(MIN_DECODE_S / max(self._decode_s(), _SHORTEST_S)))
+        num_tokens = self.num_batches * self._batch * (self._num_tokens - 1)
+        return num_tokens / sum(self._decode_s() for _ in range(self.num_batches))
 
 
 def environment_of(folder: str) -> dict[str, str]:

@@ -115,17 +115,40 @@ def test_a_figure_sums_batches_until_they_decode_long_enough():
         return 0.030 + 0.002 * slow * (tokens - 1)
 
     timer = DecodeTimer(generate, batch=8, num_tokens=101)
-    assert asked[:3] == [16, 1, 101]  # warm-up, of which nothing is counted
-    assert timer.num_batches == 3  # of 0.2 s each
+    assert asked == [16, 1, 101]  # warm-up, of which nothing is counted
     del asked[:]
-    assert timer.tps() == pytest.approx(3 * 8 * 100 / (0.2 + 0.3 + 0.2))
-    assert asked == [1, 101] * 3
-    assert DecodeTimer(lambda tokens: tokens * MIN_DECODE_S, batch=1, num_tokens=2).num_batches == 1
-    assert DecodeTimer(lambda tokens: 1 / tokens, batch=1, num_tokens=2).num_batches > 1  # a prefill that took too long
+    assert timer.tps() == pytest.approx(3 * 8 * 100 / (0.3 + 0.2 + 0.3))
+    assert asked == [1, 101] * 4 and timer.num_batches == 3  # of 0.2 s each, by the first, which is not counted
+    timer.tps()
+    assert asked == [1, 101] * 7
+
+
+@pytest.mark.parametrize(
+    ("decode_s", "num_batches"), [(2 * MIN_DECODE_S, 1), (MIN_DECODE_S / 2, 2), (1e-3, 25), (-1.0, 25)]
+)
+def test_batches_of_a_figure(decode_s, num_batches):
+    """With a prefill that took too long, little or nothing seems to be left for decoding."""
+    timer = DecodeTimer(lambda tokens: 3.0 + decode_s * (tokens > 1), batch=1, num_tokens=2)
+    timer.tps()
+    assert timer.num_batches == num_batches
+
+
+def test_the_number_of_batches_is_not_found_while_other_engines_load():
+    is_loading = True
+
+    def generate(tokens: int) -> float:
+        return (4.0 if is_loading and tokens == 1 else 3.0) + 0.1 * tokens
+
+    timer = DecodeTimer(generate, batch=32, num_tokens=11)
+    is_loading = False
+    timer.tps()
+    assert timer.num_batches == 1
 
 
 def test_ranks_take_the_number_of_batches_of_the_first():
-    assert DecodeTimer(lambda tokens: 0.1 * tokens, 1, 2, agree=lambda number: number + 2).num_batches == 7
+    timer = DecodeTimer(lambda tokens: 0.1 * tokens, 1, 2, agree=lambda number: number + 2)
+    timer.tps()
+    assert timer.num_batches == 7
 
 
 def test_two_engines_take_turns(race):
