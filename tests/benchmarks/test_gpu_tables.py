@@ -96,6 +96,15 @@ def test_sustained_rounds():
     assert _rows("The power limit", "| llama") == [_cells(sustained_row(each)) for each in kept]
 
 
+def test_when_the_next_kernel_starts():
+    kept = _kept("attention-start-h200.json")["variants"]
+    starts = ("| Triton", "| CUDA C++", "| two chains", "| the next", "| eight warps")
+    rows = _rows("Attention of few rows in CUDA C++", *starts)
+    medians = {name: [f"{statistics.median(ms):.3f}" for ms in of_load.values()] for name, of_load in kept.items()}
+    assert {name: ms for name, *ms in rows} == medians
+    assert {tuple(of_load) for of_load in kept.values()} == {("4/1x128", "0/1x128", "4/8x128")}
+
+
 def test_sglang_beside():
     cells = [*_kept("decode-race-h200.json")[:5], *_kept("decode-race-h200-sglang.json")]
     for row, cell in zip(_rows("Beside SGLang", "| llama", "| smollm2"), cells, strict=True):
