@@ -49,16 +49,24 @@ def engine_in_steady_rounds(
 ) -> Engine:
     max_len = cell.prompt + TOKENS + 64
     engine = make_engine(target, cell.k, acceptance, cell.batch, max_len, PLANS["one"], attention)
-    rng = random.Random(0)
-    requests = []
-    for index in range(cell.batch):
-        prompt = tuple(rng.randrange(10, vocabulary(shape)) for _ in range(cell.prompt))
-        requests.append(Request(index, prompt, SamplingParams(max_tokens=TOKENS, seed=index)))
-        engine.add(requests[-1])
+    fill(engine, prompts_of(shape, cell))
+    return engine
+
+
+def prompts_of(shape: str, cell: Cell) -> list[tuple[int, ...]]:
+    rng, words = random.Random(0), vocabulary(shape)
+    return [tuple(rng.randrange(10, words) for _ in range(cell.prompt)) for _ in range(cell.batch)]
+
+
+def fill(engine: Engine, prompts: list[tuple[int, ...]]) -> list[Request]:
+    """Until all decode, and `WARM_ROUNDS` more."""
+    requests = [Request(i, prompt, SamplingParams(max_tokens=TOKENS, seed=i)) for i, prompt in enumerate(prompts)]
+    for request in requests:
+        engine.add(request)
     while not all(request.output_ids for request in requests):
         engine.step()
     run(engine, WARM_ROUNDS)
-    return engine
+    return requests
 
 
 def run(engine: Engine, rounds: int) -> float:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
 import subprocess
 import threading
@@ -27,12 +26,10 @@ from pathlib import Path
 
 import torch
 from decode_ours import make_engine
-from peer_shapes import vocabulary
 from race_workers import Cell
-from round_kernels import TOKENS, WARM_ROUNDS, run
+from round_kernels import TOKENS, fill, prompts_of, run
 
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.request import Request, SamplingParams
 from specbench.harness.engines.native.core.target_cache import CachePool
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.loader import dummy_target
@@ -75,12 +72,7 @@ class Sampler:
 @contextmanager
 def steady(engine: Engine, prompts: list[tuple[int, ...]]) -> Iterator[int]:
     """The number of rounds left in which all requests decode; afterwards they are gone."""
-    requests = [Request(i, prompt, SamplingParams(max_tokens=TOKENS, seed=i)) for i, prompt in enumerate(prompts)]
-    for request in requests:
-        engine.add(request)
-    while not all(request.output_ids for request in requests):
-        engine.step()
-    run(engine, WARM_ROUNDS)
+    requests = fill(engine, prompts)
     # Each round emits at most all drafts and one; those in flight count too.
     most = max(len(request.output_ids) for request in requests)
     yield (TOKENS - most) // engine.state.lookahead.emitted - engine.config.status_lag - 1
@@ -108,9 +100,7 @@ def measured(engine: Engine, prompts: list[tuple[int, ...]], sampler: Sampler) -
 
 
 def repeats(target: LlamaModel, shape: str, cell: Cell, acceptance: str, sampler: Sampler) -> dict[str, list[dict]]:
-    rng, pool = random.Random(0), CachePool()
-    words = vocabulary(shape)
-    prompts = [tuple(rng.randrange(10, words) for _ in range(cell.prompt)) for _ in range(cell.batch)]
+    prompts, pool = prompts_of(shape, cell), CachePool()
     make = partial(make_engine, target, cell.k, acceptance, cell.batch, cell.prompt + TOKENS + 64, PLANS["one"])
     engines = {name: make(backend(), cache_memory=pool.lease()) for name, backend in BACKENDS.items()}
     found: dict[str, list[dict]] = {name: [] for name in engines}
