@@ -1,4 +1,4 @@
-/* Attention of few rows over the keys of their requests, in bfloat16, one key head of one request at a time:
+/* Attention of few rows over the keys of their requests, in bfloat16, one KV head of one request at a time:
    softmax(q k^T + mask) v in fp32, rounded once. A row's sums have the same order alone and among others. */
 
 #include "rows.h"
@@ -184,7 +184,7 @@ void specbench_fetch_keys(const Step *s, int64_t part, int64_t parts) {
     }
 }
 
-/* The query heads of key head `head`, of the rows of request b; room: for `specbench_attend_floats`. */
+/* The query heads of KV head `head`, of the rows of request b; room: for `specbench_attend_floats`. */
 void specbench_attend_head(const Step *s, int64_t b, int64_t head, float *room) {
     /* lengths that the compiler knows become straight vector code */
     if (s->d == 64) attend(s, b, head, room, 64);
@@ -192,7 +192,7 @@ void specbench_attend_head(const Step *s, int64_t b, int64_t head, float *room) 
     else attend(s, b, head, room, s->d);
 }
 
-/* Whether every request has the keys it needs, and all together no more than `most` scores of a key head. */
+/* Whether every request has the keys it needs, and all together no more than `most` scores of a KV head. */
 int specbench_attends(const Step *s, int64_t most) {
     int64_t pairs = 0;
     for (int64_t b = 0; b < s->requests; b++) {
@@ -203,10 +203,10 @@ int specbench_attends(const Step *s, int64_t most) {
     return s->hq / s->hkv * pairs <= most;
 }
 
-/* Attention of the rows of each request; query head h reads key head h / (hq / hkv). mask [requests, mask_rows, m] says
+/* Attention of the rows of each request; query head h reads KV head h / (hq / hkv). mask [requests, mask_rows, m] says
    which of the last m keys a row sees; without one, m is 0 and row j sees all but the last rows - 1 - j. Rows of no
    request become 0. Returns 0; -1 where there is no memory for the scores; 1, with nothing done, for more scores of a
-   key head than `most`, and for a request of fewer keys than rows or than m. */
+   KV head than `most`, and for a request of fewer keys than rows or than m. */
 int specbench_attention(const bf16 *q, const bf16 *k, const bf16 *v, bf16 *out, const int32_t *cu_q,
                         const int32_t *kv_len, const int32_t *block_table, const uint8_t *mask, int64_t table_stride,
                         int64_t mask_rows, int64_t m, int64_t requests, int64_t total_rows, int64_t hq, int64_t hkv,

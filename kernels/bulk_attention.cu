@@ -1,6 +1,6 @@
 // Attention of a few rows of each request over its paged keys, at the speed of reading them. See attention/bulk_attention.py.
 //
-// A block takes one request and key head (an item) after another. One warp copies boxes of 16 keys and values through shared
+// A block takes one request and KV head (an item) after another. One warp copies boxes of 16 keys and values through shared
 // memory by bulk tensor copies; those of earlier steps before it waits for the kernel that computes this step's rows (programmatic
 // dependent launch). The others form GROUPS, whose warps have a part of the values' dimensions each. A group takes every GROUPS-th
 // box of an item and has a maximum and sums of its own (Flash-Decoding, Dao et al. 2023, within a block), which meet in shared memory

@@ -1,6 +1,6 @@
 """Keys and values of an accepted tree path, moved together behind the request's older ones, in all layers at once.
 
-Legend: L layers, P pages, N positions of a page, H key heads, D head dimension, B requests, T pages of a request's
+Legend: L layers, P pages, N positions of a page, H KV heads, D head dimension, B requests, T pages of a request's
 table, W = tree depth + 1 nodes of a path with its root, X status columns.
 Verification stores node i at position n + i; the next round reads the path's node of depth j at n + j.
 """

@@ -64,7 +64,7 @@ void specbench_silu_and_mul(const bf16 *gate_up, bf16 *out, int64_t rows, int64_
 
 /* Rotates q and k of each row by the table's cosines and sines, and stores k and v at the row's slot: those of the key
    heads [first, end) and of the query heads that read them. head_norm [2, d]: weights of a norm of each query head and
-   each key head before it, where there is one. */
+   each KV head before it, where there is one. */
 void specbench_rope_store_heads(const bf16 *qkv, const float *cos_sin, const int64_t *position, const int64_t *slot,
                                 bf16 *k, bf16 *v, bf16 *q, const bf16 *head_norm, int64_t rows, int64_t hq, int64_t hkv,
                                 int64_t d, int64_t stride, float eps, int64_t first, int64_t end) {

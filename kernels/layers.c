@@ -60,7 +60,7 @@ static Step step_at(const Pass *pass, int64_t at) {
     return s;
 }
 
-/* One key head of one request: its rows' keys and values are stored, then its query heads attend. */
+/* One KV head of one request: its rows' keys and values are stored, then its query heads attend. */
 static void attend(const Pass *pass, int64_t at, int64_t item, float *room) {
     Step s = step_at(pass, at);
     int64_t b = item / s.hkv, head = item % s.hkv, first = s.cu_q[b], mixed = (s.hq + 2 * s.hkv) * s.d;

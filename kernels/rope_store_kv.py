@@ -1,6 +1,6 @@
 """Rotary position embedding of queries and keys, fused with the write of keys and values into their pages.
 
-Qwen3 norms each query and key head before it: with `head_norm_2D` the same launch does that too.
+Qwen3 norms each query and KV head before it: with `head_norm_2D` the same launch does that too.
 
 Rotate-half convention (GPT-NeoX, transformers' Llama): element d pairs with element d + D/2.
 Legend: T rows of the step, X = (Hq + 2*Hkv)*D, D head size, M longest position, Hq and Hkv query and KV heads.
@@ -31,7 +31,7 @@ def rope_store_kv_ref(
     `qkv_TX` holds q, k and v heads in this order and is left as it is. `cos_sin_MD` is fp32: the first D/2 columns are
     the cosines of a position, the rest its sines. `k_cache` and `v_cache` are dense [pages, page_size, Hkv, D];
     `kv_slot_T` (int64) counts key slots from the start of the cache: page * page_size + offset. Rows may share a slot
-    (padding); which one then stays is undefined. `head_norm_2D`: RMSNorm weights of a query head and of a key head,
+    (padding); which one then stays is undefined. `head_norm_2D`: RMSNorm weights of a query head and of a KV head,
     where the model has them; `eps` is theirs. Norm and rotation are in fp32 and rounded once.
     """
     head_dim = cos_sin_MD.shape[1]

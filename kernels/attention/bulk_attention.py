@@ -1,7 +1,7 @@
 """Paged attention of a few rows of each request, in CUDA C++ for Hopper GPUs (bulk_attention.cu): over a few hundred
 keys, and over more where requests fill the GPU.
 
-A thread block takes all keys of a request and key head, so there is nothing to merge between blocks. Keys and values of
+A thread block takes all keys of a request and KV head, so there is nothing to merge between blocks. Keys and values of
 earlier steps are read before the kernel waits for the one before it. That one may write the rows of the step (queries,
 and the keys and values that go with them); all others must have ended when it lets this kernel start, as
 `rope_store_kv` does. The result of a row depends on neither the others of its request nor other requests: a verify pass
@@ -37,7 +37,7 @@ _FILE = Path(__file__).parents[1] / "bulk_attention.cu"
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """What a compilation depends on: rows of a request, heads, the cache's form; groups of warps, which have a part of
-    the keys each; and blocks of a multiprocessor. `in_turn`: of a launch, whose blocks take one request and key head
+    the keys each; and blocks of a multiprocessor. `in_turn`: of a launch, whose blocks take one request and KV head
     after another; otherwise there is a block for each."""
 
     rows: int
@@ -94,7 +94,7 @@ def choose_sizes(shape: LaunchShape, page_size: int) -> Sizes | None:
 
     Measured on an H200 (benchmarks/README.md, "Attention of few rows in CUDA C++"): more than one tile gains little in
     a round. Over few keys it is taken for the bits of a pass of one row, over many it is not. A multiprocessor with one
-    request and key head should be done soon, so all four warps share the keys; one with several should keep its memory
+    request and KV head should be done soon, so all four warps share the keys; one with several should keep its memory
     busy, so it has blocks that copy while others add up. Many keys do that by themselves, and a key should not be
     multiplied by two warps: at the power limit work costs time even where memory is the limit. Where their numbers
     differ much, the GPU had better give each block of them to the first multiprocessor that is free. Triton's kernel

@@ -18,7 +18,7 @@ from specbench.kernels.attention.flashinfer_lib import check_dtype, check_head_d
 
 KERNELS = ("decode", "fa2", "fa3")
 _FLOAT_WORKSPACE_BYTES = 256 << 20
-# From so many query heads a key head on, tensor cores (FA2) beat the decode kernel's CUDA cores, whose rows are not
+# From so many query heads a KV head on, tensor cores (FA2) beat the decode kernel's CUDA cores, whose rows are not
 # packed; FlashInfer's callers draw the line at the same place.
 _TENSOR_CORE_GROUP = 4
 # FA3's tile is 128 or 192 rows of one query head, neither packed with its group nor split over keys: below half a tile

@@ -119,7 +119,7 @@ class PlannedLaunch:
 
 
 class DecodeLaunch(PlannedLaunch):
-    """One row a request through the decode kernel on CUDA cores: for few query heads a key head."""
+    """One row a request through the decode kernel on CUDA cores: for few query heads a KV head."""
 
     def __init__(self, meta: AttentionMetadata, float_workspace: Tensor) -> None:
         assert meta.is_uniform and meta.max_q == 1 and meta.tree_mask_BQM is None

@@ -1,7 +1,7 @@
 """FlashInfer's XQA kernels over paged keys: no plan, so a whole round fits one graph.
 
 Legend: T rows of the step, B requests, Q rows a request, M masked keys, W words of 32 bits a row, H heads, D head
-dimension. A module is compiled at the first call of each (dtype, page size, D, heads a key head, Q): about half a
+dimension. A module is compiled at the first call of each (dtype, page size, D, heads a KV head, Q): about half a
 minute with nvcc.
 """
 

@@ -1,10 +1,10 @@
 """Triton kernels of paged attention: partial results of splits of the keys, and their merge.
 
-Legend: B requests, q rows of one request, T rows of the step, G = Hq / Hkv query heads sharing one key head, M packed
-rows of one program (packed row m is row m // G of its request, head m % G of its key head), N keys of one block, D head
+Legend: B requests, q rows of one request, T rows of the step, G = Hq / Hkv query heads sharing one KV head, M packed
+rows of one program (packed row m is row m // G of its request, head m % G of its KV head), N keys of one block, D head
 dimension, S splits.
 
-One program handles BLOCK_M packed rows of one request, one key head and one split of the keys. Splits are cut on the
+One program handles BLOCK_M packed rows of one request, one KV head and one split of the keys. Splits are cut on the
 device from kv_len, so short contexts are spread over the splits too and a captured graph serves any length. Partial
 results are merged by their log-sum-exp (Flash-Decoding, Dao et al. 2023).
 """

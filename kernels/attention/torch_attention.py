@@ -1,7 +1,7 @@
 """Attention in plain torch: the reference for the kernels, and what runs on a CPU.
 
 Legend: T rows of the step, q rows and L keys of one request, H heads (Hq query, Hkv key-value), G = Hq / Hkv query
-heads sharing one key head, D head dimension, B requests, P pages.
+heads sharing one KV head, D head dimension, B requests, P pages.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch.nn.functional import scaled_dot_product_attention
 from specbench.kernels import compiled
 from specbench.kernels.attention.base import AttentionMetadata
 
-# Up to this many query rows a key head (q * G), the G heads are packed into the rows of one matrix product, which reads
+# Up to this many query rows a KV head (q * G), the G heads are packed into the rows of one matrix product, which reads
 # the keys once instead of G times: 2-12 times faster than enable_gqa at q = 1, 1.2-2 times at q = 5 to 16. Longer
 # chunks gain little, and packing them would cost a mask G times the size.
 _MAX_PACKED_ROWS = 256
-# Up to this product of query rows (of one key head), keys and requests, one compiled loop on one core is faster than
+# Up to this product of query rows (of one KV head), keys and requests, one compiled loop on one core is faster than
 # torch's operations on two.
 _MAX_COMPILED_SCORES = 6000
 

@@ -124,7 +124,7 @@ def _check_layout(q_THD: Tensor, k_cache: Tensor, v_cache: Tensor, meta: Attenti
     """The kernels take strides for rows, pages and slots; heads and their elements must lie densely."""
     head_dim = q_THD.shape[-1]
     assert head_dim == triton.next_power_of_2(head_dim), f"head_dim is {head_dim}; allowed: powers of two"
-    assert q_THD.shape[1] % k_cache.shape[2] == 0, "query heads must be a multiple of key heads"
+    assert q_THD.shape[1] % k_cache.shape[2] == 0, "query heads must be a multiple of KV heads"
     for name, tensor in (("q_THD", q_THD), ("k_cache", k_cache), ("v_cache", v_cache)):
         assert tensor.stride()[-2:] == (head_dim, 1), f"{name} must have dense heads, has strides {tensor.stride()}"
     assert q_THD.stride(0) % 16 == 0, f"q_THD must have aligned rows, has strides {q_THD.stride()}"  # one compilation

@@ -16,7 +16,7 @@ from specbench.kernels.attention.launch import LaunchShape
 from specbench.kernels.attention.triton_attention import TritonAttention
 
 CUDA = torch.device("cuda")
-# Query heads, key heads, head dimension, most rows: Llama-3.1-8B, its part of four, Llama-2-70B, Qwen2.5-1.5B, SmolLM2.
+# Query heads, KV heads, head dimension, most rows: Llama-3.1-8B, its part of four, Llama-2-70B, Qwen2.5-1.5B, SmolLM2.
 HEADS = [(32, 8, 128, 6), (8, 2, 128, 5), (64, 8, 128, 3), (12, 2, 128, 4), (9, 3, 64, 8)]
 SHAPES = pytest.mark.parametrize(("heads", "q"), [(heads, q) for *heads, most in HEADS for q in (1, 2, most)], ids=str)
 NUM_SMS = 132

@@ -76,7 +76,7 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     qkv_bias: bool = False
     o_bias: bool = False
-    qk_norm: bool = False  # each query and key head, before rope
+    qk_norm: bool = False  # each query and KV head, before rope
     experts: ExpertsConfig | None = None
     fp8: Fp8Format | None = None  # how matrices are stored; None: as numbers of the run's dtype
 

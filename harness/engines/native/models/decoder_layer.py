@@ -19,4 +19,4 @@ class DecoderLayer:
     o: Product
     post_norm: Tensor
     mlp: Mlp
-    head_norm_2D: Tensor | None = None  # for query and key heads: Qwen3
+    head_norm_2D: Tensor | None = None  # for query and KV heads: Qwen3

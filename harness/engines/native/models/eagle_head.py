@@ -29,7 +29,7 @@ class HeadWeights:
     post_norm_H: Tensor
     gate_up: Product
     down: Product
-    head_norm_2D: Tensor | None  # for query and key heads, if the layer is Qwen3's
+    head_norm_2D: Tensor | None  # for query and KV heads, if the layer is Qwen3's
     lm_head: Product  # [Vd, H]
     embed_VH: Tensor
     embed_group: Group  # among whose ranks the embedding is split

@@ -72,7 +72,7 @@ class ForwardBatch:
 
 
 class Attention:
-    """Norm of query and key heads, rope, KV write and attention of a model's layers: shared by targets and heads.
+    """Norm of query and KV heads, rope, KV write and attention of a model's layers: shared by targets and heads.
 
     `head_norms`: [2, D] or None for each layer.
     """

@@ -44,7 +44,7 @@ def qkv(source: WeightSource, prefix: str, c: ModelConfig, num_inputs: int) -> P
 
 
 def head_norm(source: WeightSource, prefix: str, c: ModelConfig) -> Tensor | None:
-    """[2, D]: the norm weights of query heads, then of key heads; None if the model has none."""
+    """[2, D]: the norm weights of query heads, then of KV heads; None if the model has none."""
     if not c.qk_norm:
         return None
     return torch.stack([source.get(f"{prefix}self_attn.{name}_norm.weight", (c.head_dim,)) for name in "qk"])

@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 def write_source(folder: Path, **sizes: int) -> Path:
-    """With biases, and norms of query and key heads."""
+    """With biases, and norms of query and KV heads."""
     config = Qwen3Config(
         num_hidden_layers=2, head_dim=64, vocab_size=128, max_position_embeddings=512, attention_bias=True,
         tie_word_embeddings=False, pad_token_id=None, bos_token_id=None, eos_token_id=None, **sizes,
