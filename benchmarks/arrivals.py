@@ -14,7 +14,6 @@ import argparse
 import gc
 import heapq
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -189,10 +188,6 @@ def worker_arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("requests", type=Path, help="file that the race has written")
     parser.add_argument("cells", nargs="+", type=Cell.parse, metavar="K/LOAD")
     return parser
-
-
-def say(words: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)
 
 
 def answer(ready: dict, engines: dict[int, Serving], requests: Requests, lines: Iterable[str]) -> None:

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from arrivals import MAX_MODEL_LEN, MAX_NUM_SEQS, Requests, Serving, answer, say, warm_up, worker_arguments
+from arrivals import MAX_MODEL_LEN, MAX_NUM_SEQS, Requests, Serving, answer, warm_up, worker_arguments
 from decode_ours import NUM_CHECKED_TOKENS, check, make_engine
+from race_workers import say
 
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request, SamplingParams

@@ -26,9 +26,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from arrivals import MAX_MODEL_LEN, Cell, Requests, say
+from arrivals import MAX_MODEL_LEN, Cell, Requests
 from decode_race import HERE, spread
-from race_workers import Worker, cells_of
+from race_workers import Worker, cells_of, say
 
 from specbench.workloads.arrivals import arrival_times
 from specbench.workloads.base import WorkloadRequest

@@ -18,9 +18,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arrivals import MAX_MODEL_LEN, MAX_NUM_SEQS, PAGE, Requests, answer, say, warm_up, worker_arguments
+from arrivals import MAX_MODEL_LEN, MAX_NUM_SEQS, PAGE, Requests, answer, warm_up, worker_arguments
 from decode_vllm import make_llm
 from peer_shapes import kv_bytes_of_pages
+from race_workers import say
 
 if TYPE_CHECKING:
     from vllm.entrypoints.llm import LLM

@@ -15,7 +15,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import random
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peer_shapes import prompts_of
 from race_workers import NUM_BATCHED, Cell, DecodeTimer
 
 from specbench.harness.engines.native.core.config import EngineConfig
@@ -122,9 +122,7 @@ class Timed:
     """One cell's engine, ready to be timed."""
 
     def __init__(self, target: LlamaModel, cell: Cell, acceptance: float, num_tokens: int):
-        rng = random.Random(0)
-        vocab = min(40000, target.config.vocab_size)
-        self.prompts = [tuple(rng.randrange(10, vocab) for _ in range(cell.prompt)) for _ in range(cell.batch)]
+        self.prompts = prompts_of(min(40000, target.config.vocab_size), cell)
         max_len = cell.prompt + num_tokens + 64
 
         def engine(k: int, acceptance: str, graph: str) -> Engine:

@@ -38,7 +38,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from race_workers import Cell, MayFail, Worker, cells_of, environment_of
+from race_workers import Cell, MayFail, Worker, cells_of, environment_of, say
 
 HERE = Path(__file__).parent
 SIDES = {"ours": "ours", "vllm": "vLLM", "sglang": "SGLang"}
@@ -163,10 +163,6 @@ class Race:
         for entry in self.entries:
             entry.close()
         self._meeting.cleanup()
-
-
-def say(words: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)
 
 
 def spread(values: list[float]) -> float:

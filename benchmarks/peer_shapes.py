@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,12 @@ def write_configs(shape: str, engine: str = "vllm") -> tuple[str, str]:
 def vocabulary(shape: str) -> int:
     """Prompts are drawn from the ids below this one, by all engines."""
     return min(40000, SHAPES[shape]["vocab_size"])
+
+
+def prompts_of(num_words: int, cell: Cell) -> list[tuple[int, ...]]:
+    """Those of our engine: always the same for a cell."""
+    rng = random.Random(0)
+    return [tuple(rng.randrange(10, num_words) for _ in range(cell.prompt)) for _ in range(cell.batch)]
 
 
 def num_cached(cells: Iterable[Cell], num_tokens: int) -> int:

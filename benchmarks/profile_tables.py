@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from stored_rounds import vllm_round
 
+from specbench.harness.profiling.idle import CAUSES
 from specbench.reports.profile.cells import MICROSECONDS, count, phase_name, share
 from specbench.reports.profile.labels import arm_titles
 
@@ -30,7 +31,6 @@ UNDER_OUR_RANGES = {
     "SGLang 0.5.16, chain, K = 4": ("sglang-chain-nsys", "sglang-chain-torch"),
     "SGLang 0.5.16, tree (2, 4, 4)": ("sglang-tree-nsys", "sglang-tree-torch"),
 }
-CAUSES = ("host-late", "launch-latency-or-dependency", "back-to-back")
 
 Arm = dict[str, Any]  # a profile.json, cut down, with the host's own figures of its rounds
 Row = TypeVar("Row")

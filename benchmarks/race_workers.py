@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +57,8 @@ class DecodeTimer:
     """Times one cell of an engine: decode tokens per second, (tokens - B) / (time - time of one token each).
 
     `generate`: runs a batch of so many output tokens, seconds. Warms up first. A figure covers as many batches as it
-    takes to decode for `MIN_DECODE_S`. Their number is found in the first turn, when no other engine loads any more,
-    and all ranks of an engine take rank 0's (`agree`).
+    takes to decode for `MIN_DECODE_S`, 25 at most. Their number is found in the first turn, when no other engine loads
+    any more, by the longer of two batches; all ranks of an engine take rank 0's (`agree`).
     """
 
     def __init__(
@@ -78,9 +79,14 @@ class DecodeTimer:
 
     def tps(self) -> float:
         if not self.num_batches:
-            self.num_batches = self._agree(math.ceil(MIN_DECODE_S / max(self._decode_s(), _SHORTEST_S)))
+            decode_s = max(self._decode_s(), self._decode_s(), _SHORTEST_S)
+            self.num_batches = self._agree(math.ceil(MIN_DECODE_S / decode_s))
         num_tokens = self.num_batches * self._batch * (self._num_tokens - 1)
         return num_tokens / sum(self._decode_s() for _ in range(self.num_batches))
+
+
+def say(words: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)
 
 
 def environment_of(folder: str) -> dict[str, str]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from pathlib import Path
 
 import torch
 from decode_ours import group_of, make_engine
-from peer_shapes import vocabulary
+from peer_shapes import prompts_of, vocabulary
 from race_workers import Cell
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
@@ -49,13 +48,8 @@ def engine_in_steady_rounds(
 ) -> Engine:
     max_len = cell.prompt + TOKENS + 64
     engine = make_engine(target, cell.k, acceptance, cell.batch, max_len, PLANS["one"], attention)
-    fill(engine, prompts_of(shape, cell))
+    fill(engine, prompts_of(vocabulary(shape), cell))
     return engine
-
-
-def prompts_of(shape: str, cell: Cell) -> list[tuple[int, ...]]:
-    rng, words = random.Random(0), vocabulary(shape)
-    return [tuple(rng.randrange(10, words) for _ in range(cell.prompt)) for _ in range(cell.batch)]
 
 
 def fill(engine: Engine, prompts: list[tuple[int, ...]]) -> list[Request]:

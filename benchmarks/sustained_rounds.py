@@ -26,8 +26,9 @@ from pathlib import Path
 
 import torch
 from decode_ours import make_engine
+from peer_shapes import prompts_of, vocabulary
 from race_workers import Cell
-from round_kernels import TOKENS, fill, prompts_of, run
+from round_kernels import TOKENS, fill, run
 
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.target_cache import CachePool
@@ -100,7 +101,7 @@ def measured(engine: Engine, prompts: list[tuple[int, ...]], sampler: Sampler) -
 
 
 def repeats(target: LlamaModel, shape: str, cell: Cell, acceptance: str, sampler: Sampler) -> dict[str, list[dict]]:
-    prompts, pool = prompts_of(shape, cell), CachePool()
+    prompts, pool = prompts_of(vocabulary(shape), cell), CachePool()
     make = partial(make_engine, target, cell.k, acceptance, cell.batch, cell.prompt + TOKENS + 64, PLANS["one"])
     engines = {name: make(backend(), cache_memory=pool.lease()) for name, backend in BACKENDS.items()}
     found: dict[str, list[dict]] = {name: [] for name in engines}

@@ -9,7 +9,7 @@
 // Products by tensor cores (mma m16n8k16) have keys, and then dimensions, as first operand: rows are padded to TILES of 8.
 //
 // Constants of a compilation: D head dimension, Q rows of a request, HEADS of queries and KV_HEADS, PAGE keys, GROUPS, STAGES,
-// BLOCKS of a multiprocessor, HALF (fp16, else bf16).
+// BLOCKS of a multiprocessor, SHARED bytes, HALF (fp16, else bf16).
 
 #include "hopper.cuh"
 
@@ -19,13 +19,13 @@ constexpr int LINE = 64;   // dimensions: 128 bytes, whose 16-byte words are swi
 constexpr int LINES = D / LINE;
 constexpr int PARTS = WARPS / GROUPS, PART = D / PARTS;  // of the values, each for a warp: so many dimensions
 constexpr int GROUP_HEADS = HEADS / KV_HEADS;
-constexpr int ROWS = Q * GROUP_HEADS;
+constexpr int ROWS = Q * GROUP_HEADS, TILES = (ROWS + 7) / 8;
 constexpr int KEYS_BYTES = BOX * D * 2, STAGE = 2 * KEYS_BYTES;
-constexpr int TILES = (ROWS + 7) / 8;
 constexpr int Q_BYTES = (((LINES - 1) * ROWS + TILES * 8) * 128 + 1023) / 1024 * 1024;
 constexpr int PITCH = PART + 4, WIDE = D / 32;  // floats; dimensions of a lane when groups meet
 constexpr float MASKED = -1.0e30f;  // a difference of two of them is 0, not NaN
 constexpr float SLACK = 8;          // powers of two
+static_assert(STAGES * (STAGE + 16) + Q_BYTES + WARPS * ROWS * PITCH * 4 + GROUPS * ROWS * 8 + 16 == SHARED, "as in Sizes");
 static_assert(PAGE % BOX == 0 && PART % LINE == 0, "boxes and lines must be whole");
 static_assert(STAGES % GROUPS == 0, "a stage is always the same group's: waiting for one phase, it has seen all before");
 

@@ -90,9 +90,8 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
     return;
   }
 
-  const u32 weights_at = stages + warp * WEIGHT_SLICE + lane % 16 * 128;
+  const u32 weights_at = stages + warp * WEIGHT_SLICE, x_at = stages + SLICES * WEIGHT_SLICE;
   const int line = warp * num_rows + lane % 8;
-  const u32 x_at = stages + SLICES * WEIGHT_SLICE + line * 128;
   Turn turn;
   for (int tile = blockIdx.x; tile < num_tiles; tile += gridDim.x) {
     float acc[MT][NT][4] = {};
@@ -104,11 +103,11 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
         u32 b[NT][2];
 #pragma unroll
         for (int t = 0; t < NT; t++)
-          load_tile_8(b[t], offset + x_at + t * 8 * 128 + ((step * 2 + lane / 8 % 2) ^ line) % 8 * 16);
+          load_tile_8(b[t], word_at(offset + x_at, line + t * 8, step * 2 + lane / 8 % 2));
 #pragma unroll
         for (int m = 0; m < MT; m++) {
           u32 a[4];
-          load_tile_16(a, offset + weights_at + m * 16 * 128 + ((step * 2 + lane / 16) ^ lane) % 8 * 16);
+          load_tile_16(a, word_at(offset + weights_at, m * 16 + lane % 16, step * 2 + lane / 16));
 #pragma unroll
           for (int t = 0; t < NT; t++) multiply(acc[m][t], a, b[t]);
         }

@@ -2,7 +2,7 @@
 
 NVRTC and NVIDIA's Python bindings come with recent CUDA builds of torch; `pip install 'specbench-harness[gpu]'` brings
 the bindings to older ones. A kernel is launched as in triton_support.py: it may start while the one before it still
-runs, and waits (`griddepcontrol.wait`) before it reads what others write.
+runs, and waits (`griddepcontrol.wait`) before it reads what those that may still run write.
 """
 
 from __future__ import annotations

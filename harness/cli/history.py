@@ -46,13 +46,14 @@ def add(
       specbench history add history/ runs/20260102T030405Z-nightly-0a1b2c3d
     """
     from specbench.harness.judge.history.adding import add_run
+    from specbench.harness.store.run_record import OVER
 
     errors = []
     for run in runs:
         try:
             added = add_run(directory, run)
             typer.echo(f"{added.outcome}: {added.path}")
-            if added.status not in ("complete", "failed"):
+            if added.status not in OVER:
                 typer.echo(f"specbench: {added.path.name} is {added.status}: add it again when it has ended", err=True)
             if added.is_experiment:
                 typer.echo(

@@ -22,7 +22,7 @@ from specbench.harness.spec.plan import RunPlan, acceptance_note, default_strate
 from specbench.harness.store.masking import to_home
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.store.run_record import SweepRecord
+from specbench.harness.store.run_record import OVER, SweepRecord
 from specbench.harness.store.sweep_directory import SweepDirectory
 
 from . import run as runs
@@ -30,7 +30,6 @@ from .session import INTERRUPTED, Destination, Resume, Session, check_writable, 
 
 RESUME = resume_by("specbench sweep --resume")
 _MIN_LOADS = 2  # a single load is not a curve
-_OVER = ("complete", "failed")  # statuses of a run with nothing left to measure
 OnPoint = Callable[[RunDirectory], object]
 
 
@@ -207,4 +206,4 @@ def _measure_machine(sweep: SweepDirectory, progress: Progress) -> None:
 
 
 def _is_over(run: RunDirectory | None) -> bool:
-    return run is not None and run.record.status in _OVER
+    return run is not None and run.record.status in OVER

@@ -19,6 +19,7 @@ from specbench.harness.store.roofline_record import Forwards, Machine
 
 RUN_SCHEMA, SWEEP_SCHEMA = "specbench.run/2", "specbench.sweep/2"
 STATUSES = ("running", "complete", "interrupted", "failed")
+OVER = ("complete", "failed")  # statuses of a run with nothing left to measure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

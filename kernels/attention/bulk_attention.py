@@ -2,10 +2,10 @@
 keys, and over more where requests fill the GPU.
 
 A thread block takes all keys of a request and KV head, so there is nothing to merge between blocks. Keys and values of
-earlier steps are read before the kernel waits for the one before it. That one may write the rows of the step (queries,
-and the keys and values that go with them); all others must have ended when it lets this kernel start, as
-`rope_store_kv` does. The result of a row depends on neither the others of its request nor other requests: a verify pass
-has the bits of passes of one row, as long as both have as many groups.
+earlier steps are read before the kernel waits for the one before it. Kernels that may still run then write only the
+rows of the step (queries, and the keys and values that go with them): `rope_store_kv` lets others start after its own
+wait, and so does this kernel. The result of a row depends on neither the others of its request nor other requests: a
+verify pass is bitwise equal to passes over one row, as long as both have as many groups.
 Legend: T rows of the step, B requests, P pages of a request, H heads, S keys of a page, D head dimension.
 """
 
@@ -168,6 +168,7 @@ def source(sizes: Sizes, is_half: bool) -> cuda_source.Source:
         GROUPS=sizes.groups,
         STAGES=sizes.num_stages,
         BLOCKS=sizes.blocks,
+        SHARED=sizes.shared_bytes,
         HALF=int(is_half),
     )
     return cuda_source.Source(_FILE, "bulk_attention", tuple(constants.items()))
@@ -192,7 +193,9 @@ def _q_map(q_THD: Tensor, sizes: Sizes) -> cuda_source.Handle:
     num_rows, num_heads, head_dim = q_THD.shape
     lines = head_dim // _LINE
     box = _LINE, num_heads // sizes.num_kv_heads, sizes.rows, lines
-    return cuda_source.tensor_map(q_THD, (_LINE, num_heads, num_rows, lines), (head_dim, q_THD.stride(0), _LINE), box)
+    return cuda_source.tensor_map(
+        q_THD, (_LINE, num_heads, num_rows, lines), (head_dim, cuda_source.pitch(q_THD.flatten(1)), _LINE), box
+    )
 
 
 def _cache_map(cache_PSHD: Tensor) -> cuda_source.Handle:

@@ -130,6 +130,11 @@ def test_compiles_for_sm90(num_requests, heads, q, is_half):
 
 
 @pytest.mark.parametrize("is_half", [False, True])
+def test_more_requests_than_multiprocessors_compile_for_sm90(is_half):
+    assert_compiles(choose_sizes(shape_of(32, 1, (32, 8, 128)), 16), is_half)
+
+
+@pytest.mark.parametrize("is_half", [False, True])
 @pytest.mark.parametrize("q", [1, 2])
 def test_many_keys_compile_for_sm90(q, is_half):
     assert_compiles(choose_sizes(shape_of(32, q, (32, 8, 128), most_kv=4352), 16), is_half)
@@ -144,19 +149,26 @@ def assert_compiles(sizes: Sizes | None, is_half: bool) -> None:
 def test_what_does_not_compile_says_why():
     fitting = source(Sizes(1, 32, 8, 128, 16, groups=2, blocks=1), False)
     odd = tuple((name, 7 if name == "STAGES" else value) for name, value in fitting.constants)
-    with pytest.raises(RuntimeError, match="a stage is always the same group's"):
+    with pytest.raises(RuntimeError, match="a stage is always the same group's") as raised:
         cuda_source.binary(replace(fitting, constants=odd), "sm_90a")
+    assert "as in Sizes" in str(raised.value), "the bytes of shared memory are counted on both sides"
 
 
 def few_keys(num_requests: int, q: int, **shape: int) -> Case:
     """Lengths from the shortest to 500 keys: last boxes of one key and whole ones, none before the rows, and many."""
-    lengths = tuple((q, q + (77 * i) % (496 - q) if i % 5 else q) for i in range(num_requests))
+    lengths = tuple((q, q if i % 5 == 1 else q + 77 * (i + 4) % (496 - q)) for i in range(num_requests))
     return Case(lengths=lengths, seed=num_requests + q, max_kv=500, **shape)
+
+
+def most_keys(num_requests: int, q: int, **shape: int) -> Case:
+    """Lengths of up to 35 boxes, whose pages are read in two parts, before those of a block's next request."""
+    lengths = tuple((q, 560 - 7 * i % 200) for i in range(num_requests))
+    return Case(lengths=lengths, seed=num_requests + q, max_kv=560, **shape)
 
 
 def many_keys(num_requests: int, q: int, **shape: int) -> Case:
     """Lengths from the shortest to 4,000 keys."""
-    lengths = tuple((q, q + (977 * i) % (4000 - q) if i % 5 else q) for i in range(num_requests))
+    lengths = tuple((q, q if i % 5 == 1 else q + 977 * (i + 4) % (4000 - q)) for i in range(num_requests))
     return Case(lengths=lengths, seed=num_requests + q, max_kv=4352, **shape)
 
 
@@ -166,13 +178,26 @@ CASES = [
     *(few_keys(b, q, num_kv_heads=3, group=3, head_dim=64) for b in (2, 60, 300) for q in (1, 2)),
     *(few_keys(40, 2, num_kv_heads=8, page_size=page) for page in (32, 64)),
     few_keys(40, 5, num_kv_heads=8, group=1),
+    few_keys(40, 23, num_kv_heads=8, group=1),
+    few_keys(40, 3, num_kv_heads=8, group=8),
+    *(few_keys(40, q, num_kv_heads=4, group=g) for q, g in ((1, 7), (2, 7), (3, 7), (3, 5), (4, 5))),
+    Case(lengths=((4, 4),), num_kv_heads=8, max_kv=500),
+    *(most_keys(b, q, num_kv_heads=8) for b in (33, 70, 130) for q in (1, 5)),
+    Case(lengths=tuple((5, 5 + 37 * i % 380) for i in range(40)), num_kv_heads=8, page_size=128, max_kv=384),
     *(few_keys(b, q, num_kv_heads=8) for b in (1, 8, 33, 130) for q in (3, 4, 5, 6)),
     *(few_keys(b, 4, num_kv_heads=2, group=6) for b in (1, 70)),
     *(few_keys(b, q, num_kv_heads=3, group=3, head_dim=64) for b in (2, 60, 300) for q in (5, 8)),
-    replace(few_keys(40, 2, num_kv_heads=8), dtype=torch.float16),
+    *(replace(few_keys(40, q, num_kv_heads=8), dtype=torch.float16) for q in (2, 5)),
     *(many_keys(b, q, num_kv_heads=8) for b in (32, 66) for q in (1, 2)),
     many_keys(130, 1, num_kv_heads=2, group=6),
 ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{len(case.lengths)}-{case.num_kv_heads}-{case}")
+def test_cases_are_this_kernels(case):
+    step = make_step(case, torch.device("cpu"))
+    shape = replace(LaunchShape.of(step.q_THD, step.k_cache, step.meta), num_sms=NUM_SMS)
+    assert choose_sizes(shape, case.page_size) is not None
 
 
 def attend(step: Step) -> torch.Tensor:
@@ -226,12 +251,20 @@ def test_a_request_has_the_same_bits_beside_any_others(num_requests, q):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("q", [2, 5, 6])
+@pytest.mark.parametrize(
+    ("q", "shape"),
+    [
+        *((q, dict(num_kv_heads=8)) for q in (2, 5, 6)),
+        *((q, dict(num_kv_heads=3, group=3, head_dim=64)) for q in (5, 8)),
+        (4, dict(num_kv_heads=2, group=6)),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("num_requests", [3, 33, 130])
-def test_a_verify_pass_has_the_bits_of_passes_of_one_row(num_requests, q):
-    step = make_step(few_keys(num_requests, q, num_kv_heads=8), CUDA)
+def test_a_verify_pass_has_the_bits_of_passes_of_one_row(num_requests, q, shape):
+    step = make_step(few_keys(num_requests, q, **shape), CUDA)
     torch.cuda.synchronize()
-    out_BQHD = attend(step).view(num_requests, q, 32, 128)
+    out_BQHD = attend(step).view(num_requests, q, *step.q_THD.shape[1:])
     rows_BQHD, last_kv_len_B = step.q_THD.view(out_BQHD.shape), step.meta.kv_len_B
     for row in range(q):
         alone = replace(step.meta, max_q=1, kv_len_B=last_kv_len_B - (q - 1 - row))

@@ -20,7 +20,6 @@ class SpecDecoding(msgspec.Struct):
     num_spec_steps: int = 0
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0
-    num_spec_tokens: int = 0
     acceptance_histogram: list[int] = []
     per_step_drafted: list[int] | None = None
     per_step_accepted: list[int] | None = None

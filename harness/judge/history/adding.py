@@ -19,13 +19,13 @@ from pathlib import Path
 import pandas as pd
 
 from specbench.harness.judge.stored import StoredRun, read_run
+from specbench.harness.store.run_record import OVER
 from specbench.harness.store.safe_paths import path_inside
 
 RUNS = "runs"
 ADDED, REPLACED, ALREADY = "added", "replaced, it has continued since", "already there"
 _LOCK = ".lock"
 _LEFT_BEHIND = shutil.ignore_patterns("log", "logs", "children", "plots", "errors.log", ".*", "*.sqlite", "*.json.gz")
-_FINISHED = ("complete", "failed")
 _IDENTITY = ["arm", "repeat", "request_id", "prompt_id", "t_submit_ns", "t_first_ns", "t_last_ns", "output_sha256"]
 
 
@@ -131,7 +131,7 @@ def _goes_on(copy: StoredRun, run: Path, target: Path) -> bool:
         )
     if old != new:
         return old < new
-    had_ended, has_ended = (one.record.status in _FINISHED for one in (there, copy))
+    had_ended, has_ended = (one.record.status in OVER for one in (there, copy))
     if had_ended != has_ended:
         return has_ended
     return _files(target) < _files(copy.path)  # certified or scored since
