@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from specbench.harness.store.crossover_file import Crossover
-from specbench.reports.experiments.crossover_table import crossing_text, interval_text, no_verdict, ratio_text
+from specbench.reports.experiments.crossover_table import (
+    crossing_text,
+    has_intervals,
+    interval_text,
+    no_verdict,
+    ratio_text,
+)
 
 _MAX_LOADS = 5
 
@@ -25,9 +31,11 @@ def crossover_answer(record: Crossover, names: Mapping[str, str]) -> str:
         for arm in record.arms
         if arm.label in winners and (crossing := arm.crossing["tpot"]) is not None and not no_verdict(arm)
     ]
-    return f"Fastest in TPOT: {'; '.join(parts)}{left_out}." + (
-        f" Break-even concurrency: {'; '.join(ends)}." if ends else ""
-    )
+    said = [f"Fastest in TPOT: {'; '.join(parts)}{left_out}."]
+    said += [f"Break-even concurrency: {'; '.join(ends)}."] if ends else []
+    if not has_intervals(record):
+        said += ["All without an interval, so any of it may be noise: measure again with --num-repeats 2 or more."]
+    return " ".join(said)
 
 
 def _parts(fastest: Mapping[int, tuple[str, str]]) -> list[str]:

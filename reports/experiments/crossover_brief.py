@@ -12,21 +12,26 @@ from specbench.reports.cells import NOTHING, is_no_figure
 from specbench.reports.document import Table, fitting
 
 from .crossover_notes import dips, doubt_notes, missing, no_verdict, troubles
-from .crossover_table import ratio_text, unmeasured
+from .crossover_table import has_intervals, ratio_text, unmeasured
 
 _OPEN = "~"  # before a factor whose interval, left out, holds 1
+_NO_INTERVALS = "without intervals: one block has none."
 
 
 def crossover_brief(record: Crossover, names: Mapping[str, str], width: int | None = None) -> Table:
     """A row per strategy. If the intervals do not fit into `width` characters, factors are shown without them; then the
     last loads are left out."""
-    whole = _table(record, names, ratio_text, "[95% interval over blocks and prompts].")
+    how, left_out = _NO_INTERVALS, _NO_INTERVALS
+    if has_intervals(record):
+        how = "[95% interval over blocks and prompts]."
+        left_out = f"{_OPEN}: the 95% interval holds 1; intervals: --format wide."
+    whole = _table(record, names, ratio_text, how)
     if fitting(whole, width).headers == whole.headers:
         return whole
-    short = _table(record, names, _short_ratio, f"{_OPEN}: the 95% interval holds 1; intervals: --format wide.")
+    short = _table(record, names, _short_ratio, left_out)
     table = fitting(short, width)
-    left_out = short.headers[len(table.headers) :]
-    return replace(table, notes=(*table.notes, f"not shown here: {', '.join(left_out)}")) if left_out else table
+    hidden = short.headers[len(table.headers) :]
+    return replace(table, notes=(*table.notes, f"not shown here: {', '.join(hidden)}")) if hidden else table
 
 
 def _table(record: Crossover, names: Mapping[str, str], cell: Callable[[Ratio | None], str], how: str) -> Table:
@@ -85,5 +90,6 @@ def _about(record: Crossover) -> list[str]:
     workload = record.workload or WorkloadRecord()
     digest = f" (sha256 {workload.sha256[:12]})" if workload.sha256 else ""
     prompts = f"{record.num_prompts} prompts of {workload.name or 'an unknown data set'}{digest}"
-    blocks = f"{max(record.num_blocks.values(), default=0)} blocks a load"
+    num_blocks = max(record.num_blocks.values(), default=0)
+    blocks = f"{num_blocks} block{'s' if num_blocks != 1 else ''} per load"
     return [", ".join(filter(None, (prompts, blocks, record.model, record.hardware)))]

@@ -90,6 +90,11 @@ def ratio_text(ratio: Ratio | None) -> str:
     return factor(ratio.ratio, ratio.low, ratio.high)
 
 
+def has_intervals(record: Crossover) -> bool:
+    """Whether any speed-up has one: a single block gives none."""
+    return any(cell.tpot is not None and cell.tpot.low is not None for arm in record.arms for cell in arm.points)
+
+
 def plan_table(
     loads: Sequence[int], arms: Sequence[SweepArm], num_blocks: int, num_prompts: int, notes: Sequence[str]
 ) -> Table:

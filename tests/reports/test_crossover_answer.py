@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 from sweep_samples import stored_sweep
 
 from specbench.harness.judge.sweep_figures import sweep_record
+from specbench.harness.store.crossover_file import CrossoverArm
 from specbench.harness.store.sweep_directory import SweepDirectory
 from specbench.reports.charts.chart import Axis, Chart, Styles, phase_styles
 from specbench.reports.experiments.crossover_answer import crossover_answer
+from specbench.reports.experiments.crossover_brief import crossover_brief
 from specbench.reports.experiments.crossover_table import display_names, ratio_text
 
 
@@ -27,7 +31,24 @@ def test_the_fastest_arm_at_each_load_and_where_it_ends(tmp_path):
             last = best
         else:
             assert f"no-spec (the next is {names[best]}, {ratio_text(ratios[best])}) at concurrency {load}" in said
-    assert "Break-even concurrency: " in said
+    assert "Break-even concurrency: " in said and "without an interval" not in said
+
+
+def _of_one_block(arm: CrossoverArm) -> CrossoverArm:
+    cells = [replace(cell, tpot=cell.tpot and replace(cell.tpot, low=None, high=None)) for cell in arm.points]
+    return replace(arm, points=tuple(cells))
+
+
+def test_factors_of_one_block_are_not_headlined_as_if_they_were_certain(tmp_path):
+    record = sweep_record(SweepDirectory.open(stored_sweep(tmp_path).path))
+    assert "without an interval" not in crossover_answer(record, display_names(record))
+    record = replace(record, arms=tuple(map(_of_one_block, record.arms)))
+    assert crossover_answer(record, display_names(record)).endswith(
+        "All without an interval, so any of it may be noise: measure again with --num-repeats 2 or more."
+    )
+    for width in (60, None):
+        note = crossover_brief(record, display_names(record), width).notes[0]
+        assert note == "Against no-spec of the same run; without intervals: one block has none."
 
 
 def test_a_strategy_keeps_its_colour_whatever_its_row_is_marked_with():
