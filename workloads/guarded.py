@@ -39,6 +39,7 @@ MAX_CELLS = 1 << 30  # of a Parquet table: rows times columns
 MAX_DEPTH = 100
 
 GZIP = b"\x1f\x8b"
+_MARK = "\ufeff"
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -119,6 +120,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def parse_json(text: str) -> Json:
     """json.JSONDecodeError, a ValueError, for text that is not JSON; ValueError for what cannot be handled."""
+    _refuse_mark(text)
     try:
         value: Json = json.loads(text)
     except RecursionError:
@@ -152,12 +154,18 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """ValueError for text that is not TOML, or nests too deep."""
+    _refuse_mark(text)
     try:
         value = tomllib.loads(text)
     except RecursionError:
         raise ValueError(f"nests more than {MAX_DEPTH} deep") from None
     _check_depth(value)
     return value
+
+
+def _refuse_mark(text: str) -> None:
+    if text.startswith(_MARK):
+        raise ValueError("starts with a byte order mark; save it as UTF-8 without BOM")
 
 
 def _check_depth(value: object) -> None:
@@ -180,7 +188,8 @@ def read_parquet(path: Path) -> pyarrow.Table:
                 f"{path}: has {facts.num_rows:,} rows of {facts.num_columns} columns in {num_bytes:,} bytes; at most "
                 f"{MAX_CELLS:,} values and {MAX_TRACE_BYTES:,} bytes are read"
             )
-        return whole.read()
+        # Threads of pyarrow that start while the process ends abort it, with exit code 134 in place of its own.
+        return whole.read(use_threads=num_bytes > SMALL_BYTES)
 
 
 def read_parquet_schema(path: Path) -> pyarrow.Schema:

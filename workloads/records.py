@@ -34,7 +34,9 @@ def parse_at(text: str, path: Path, line: int = 1) -> Json:
         return parse_json(text)
     except json.JSONDecodeError as error:
         where = f"{path}:{line + error.lineno - 1}"
-        raise ValueError(f"{where}: not valid JSON ({error.msg} at column {error.colno})") from error
+        raise ValueError(
+            f"{where}: not valid JSON ({error.msg.removesuffix(' at')} at column {error.colno})"
+        ) from error
     except ValueError as error:
         raise ValueError(f"{path}:{line}: {error}") from error
 

@@ -9,6 +9,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,8 +23,8 @@ PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class Command(TyperCommand):
-    """Accepts the spellings of other engines, reports the new names of renamed options, and rejects empty values and
-    values of the wrong type with a line that names them."""
+    """Accepts the spellings of other engines, reports the new names of renamed options, and rejects empty values,
+    values of the wrong type and files that cannot be opened, with a line that names them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {flag for parameter in self.params for flag in parameter.opts}
@@ -46,6 +47,24 @@ class Command(TyperCommand):
             if values.get(name) is None:
                 raise  # a missing parameter: the usage line shows which are required
             raise ValueError(f"{name}: {values[name]!r} is not allowed; {error.message}") from error
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            name = _given_as(error.filename, ctx.params)
+            if name is None:
+                raise
+            raise ValueError(f"{name}: cannot open {error.filename}: {error.strerror}") from error
+
+
+def _given_as(file: object, typed: Mapping[str, Any]) -> str | None:
+    """The parameter that has this path, alone or in a list."""
+    for name, value in typed.items():
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(file, (str, Path)) and isinstance(one, (str, Path)) and Path(one) == Path(file):
+                return name
+    return None
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -47,6 +47,7 @@ def add(
     """
     from specbench.harness.judge.history.adding import add_run
     from specbench.harness.store.run_record import OVER
+    from specbench.harness.store.writing import CannotWriteError
 
     errors = []
     for run in runs:
@@ -59,6 +60,8 @@ def add(
                 typer.echo(
                     f"specbench: {added.path.name} is an A/B run: kept, but not a point of the history", err=True
                 )
+        except CannotWriteError:
+            raise  # no run can be added
         except ValueError as error:
             errors.append(str(error))
             typer.echo(f"specbench: not added: {error}", err=True)
@@ -187,6 +190,8 @@ def _chosen(
     if metric is not None and metric not in METRICS:
         raise ValueError(f"metric: {unknown(metric, METRICS)}")
     stored = read_history(directory, lambda runs: track(runs, "run", progress))
+    if not stored.num_runs and not stored.problems:
+        raise ValueError(f"history: {directory} holds no runs; add some with `specbench history add {directory} RUN`")
     accepted = read_accepted(directory)
     series = build_series(stored.points)
     arms = list(dict.fromkeys(one.arm for one in series))

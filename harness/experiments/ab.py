@@ -127,6 +127,7 @@ def resume_experiment(path: Path, argv: Sequence[str], progress: Progress, resum
     plan = directory.record.ab.plan
     with _session(plan, progress, resume) as session:
         session.reopen(directory)
+        directory.check_tables()
         if missing_blocks(plan, directory):
             runner.check_same_machine(directory)
             run = None

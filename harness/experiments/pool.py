@@ -24,6 +24,7 @@ from specbench.harness.store.prompts import copy_prompts
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import PooledRun, RunRecord
+from specbench.harness.store.writing import writing
 
 _SHOWN = 3  # differences that a refusal names
 
@@ -46,7 +47,8 @@ def pool_runs(paths: Sequence[Path], output_dir: Path, label: str, argv: Sequenc
         if found:
             more = [f"{len(found) - _SHOWN} more"] * (len(found) > _SHOWN)
             raise NotComparableError(f"{runs[0].path} and {run.path} differ in {'; '.join([*found[:_SHOWN], *more])}")
-    pooled = RunDirectory.create(output_dir, label, _begun([run.record for run in runs], argv))
+    with writing("output_dir", output_dir):
+        pooled = RunDirectory.create(output_dir, label, _begun([run.record for run in runs], argv))
     try:
         _fill(pooled, runs)
     except BaseException:  # also Ctrl-C: nothing else can complete it

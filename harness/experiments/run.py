@@ -102,6 +102,7 @@ def resume_run(
     is_unfinished = run_accuracy.is_missing(directory, config) or bool(run_graphs.missing(directory))
     with _session(config, progress, resume) as session:
         session.reopen(directory)
+        directory.check_tables()
         if all_blocks(config) - directory.done_blocks() or is_unfinished:
             runner.check_same_machine(directory)
             run = session.enter(prepare(config, progress, directory.done_blocks(), keep_refused=keep_refused))

@@ -18,6 +18,7 @@ from specbench.harness.run.interrupts import StoppedAtOnce, interruptible
 from specbench.harness.run.progress import Progress
 from specbench.harness.run.run_lock import run_lock
 from specbench.harness.spec.options import OutputOptions
+from specbench.harness.store.writing import writing
 
 if TYPE_CHECKING:
     from specbench.harness.store.run_record import RunRecord, SweepRecord
@@ -93,10 +94,8 @@ class Session(Generic[D]):
 
     def create(self, make: Callable[[], D], folder: Path) -> D:
         """Creates and locks the directory; measuring begins. ValueError if `folder` cannot be written."""
-        try:
+        with writing("output_dir", folder):
             directory = make()
-        except OSError as error:
-            raise ValueError(f"output_dir: cannot write to {folder}: {error.strerror or error}") from error
         self._is_new = True
         self.reopen(directory)
         self.begin()

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LOCK_FILE = ".lock"
+from specbench.harness.store.lock_file import LOCK_FILE
+
 _NO_LOCKS = (
     errno.ENOLCK,
     errno.ENOSYS,

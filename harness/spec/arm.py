@@ -106,10 +106,12 @@ def parse_arm(text: str, defaults: Mapping[str, str] | None = None) -> ArmConfig
 
     Raises ValueError for a pair without `=` or a key given twice.
     """
-    name, _, body = text.partition(":")
+    name, colon, body = text.partition(":")
+    if colon and not body:
+        raise ValueError(f"strategy: {text!r}: nothing follows the colon; allowed: {name}, or {name}:key=value")
     engine_name, _, strategy = name.rpartition("/")
     pairs: dict[str, str] = {}
-    for pair in filter(None, body.split(",")):
+    for pair in body.split(",") if colon else ():
         key, equals, value = pair.partition("=")
         if not equals or not value:
             raise ValueError(f"strategy: {text!r}: {pair!r} is not key=value")

@@ -78,7 +78,8 @@ class Options:
             if spec.least is not None and value is not None and value < spec.least:
                 raise ValueError(f"{name}: {value} is not allowed; must be >= {spec.least}")
             if spec.most is not None and value is not None and spec.most < value < math.inf:
-                raise ValueError(f"{name}: {value:.15g} is not allowed; must be <= {spec.most}")
+                shown = value if isinstance(value, int) else f"{value:.15g}"
+                raise ValueError(f"{name}: {shown} is not allowed; must be <= {spec.most}")
 
     @classmethod
     def schema(cls) -> dict[str, Option]:

@@ -6,7 +6,8 @@
     journal/<arm>-<n>.jsonl                           blocks without an end
 
 A block (one arm, one repeat) is committed by its requests part, which is written last. An existing part supersedes
-the same block of the consolidated tables.
+the same block of the consolidated tables. Without requests, no other rows count: whoever removes a file of requests
+makes a resumed run measure its blocks again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +39,12 @@ _MAY_LACK = _OPTIONAL | {"counters"}  # older blocks have no counters
 
 
 class BlockStore:
-    """The tables of one run directory. A ValueError names a damaged or missing file, and what to do."""
+    """The tables of one run directory. `recorded`: the files that its record lists, which are the tables it must have.
+    If it lists none: all but those that older runs lack. A ValueError names a damaged or missing file, and what to
+    do."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, recorded: Collection[str] = ()) -> None:
+        self._path, self._recorded = path, recorded
         self._parts = path / "parts"
         self._journals = path / "journal"
         self._read: dict[str, pa.Table] = {}  # all rows, once read
@@ -76,15 +80,18 @@ class BlockStore:
 
     def blocks(self) -> dict[Block, str | None]:
         """The error, or None, of every stored block."""
+        return self._whole_blocks() | self._part_blocks()
+
+    def _whole_blocks(self) -> dict[Block, str | None]:
         blocks: dict[Block, str | None] = {}
-        path = self._path / "requests.parquet"
+        path = self._whole("requests")
         if path.exists():
-            table = self._read["requests"] if self._read else _as_now("requests", _table_of(path), path)
+            table = self._read["requests"] if self._read else _table_of("requests", path, path)
             table = table.select(["arm", "repeat", "request_id", "error"])
             for row in table.group_by(["arm", "repeat", "request_id"]).aggregate([("error", "max")]).to_pylist():
                 failed = row["request_id"] == FAILED_ARM_REQUEST_ID
                 blocks[row["arm"], row["repeat"]] = row["error_max"] if failed else None
-        return blocks | self._part_blocks()
+        return blocks
 
     def tables(self) -> dict[str, pa.Table]:
         """All rows so far, from parts and consolidated tables alike."""
@@ -99,7 +106,7 @@ class BlockStore:
 
     def consolidate(self) -> list[str]:
         """Writes the tables of all blocks; returns the names of the files. The parts are kept until `drop_parts`."""
-        files = {name: self._path / f"{name}.parquet" for name in TABLES}
+        files = {name: self._whole(name) for name in TABLES}
         for name, table in self.tables().items():
             _write(name, files[name], table)
         return [path.name for path in files.values() if path.exists()]
@@ -110,6 +117,9 @@ class BlockStore:
             trash = self._path / f".parts-{secrets.token_hex(4)}"
             self._parts.rename(trash)
             shutil.rmtree(trash)
+
+    def _whole(self, name: str) -> Path:
+        return self._path / f"{name}.parquet"
 
     def _part(self, name: str, arm: str, repeat: int) -> Path:
         return self._parts / f"{name}-{_file_name(arm, repeat)}.parquet"
@@ -126,17 +136,22 @@ class BlockStore:
 
     def _table(self, name: str, parts: list[Block]) -> pa.Table:
         tables = [arrow_schema(name).empty_table()]
-        path = self._path / f"{name}.parquet"
-        if path.exists():
-            whole = _as_now(name, _table_of(path), path)
+        path, requests = self._whole(name), self._whole("requests")
+        if requests.exists() and (path.exists() or self._is_needed(name, parts)):
+            whole = _table_of(name, path, requests)
             for arm, repeat in parts:
                 whole = whole.filter(pc.invert(_is_of(whole, arm, repeat)))
             tables.append(whole)
-        files = [self._part(name, arm, repeat) for arm, repeat in parts]
-        for path in files:
+        for arm, repeat in parts:
+            path = self._part(name, arm, repeat)
             if name not in _MAY_LACK or path.exists():
-                tables.append(_as_now(name, _table_of(path), path))
+                tables.append(_table_of(name, path, self._part("requests", arm, repeat)))
         return pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+
+    def _is_needed(self, name: str, parts: list[Block]) -> bool:
+        """A kill while tables are consolidated leaves requests without other tables, and parts of all these blocks."""
+        is_listed = self._whole(name).name in self._recorded if self._recorded else name not in _MAY_LACK
+        return is_listed and bool(self._whole_blocks().keys() - set(parts))
 
 
 def _is_of(table: pa.Table, arm: str, repeat: int) -> pa.ChunkedArray:
@@ -180,7 +195,8 @@ class _Tag:
 
 
 def _tag(path: Path) -> _Tag:
-    raw = (read_parquet_schema(path).metadata or {}).get(b"specbench.block", b"")
+    with _advising(path, path):
+        raw = (read_parquet_schema(path).metadata or {}).get(b"specbench.block", b"")
     try:
         tag = msgspec.json.decode(raw, type=dict[str, Any])
         if not isinstance(tag.get("repeat"), int):
@@ -192,10 +208,20 @@ def _tag(path: Path) -> _Tag:
         ) from error
 
 
-def _table_of(path: Path) -> pa.Table:
+def _table_of(name: str, path: Path, requests: Path) -> pa.Table:
+    with _advising(path, requests):
+        table = read_parquet(path)
+    return _as_now(name, table, path)
+
+
+@contextmanager
+def _advising(path: Path, requests: Path) -> Iterator[None]:
+    """Adds to an error of reading `path` what to do. `requests`: the file that commits its blocks."""
+    removed = "it" if path == requests else str(requests)
+    advice = f"restore it from a copy, or remove {removed} and resume the run, which then measures its blocks again"
     try:
-        return read_parquet(path)
+        yield
     except FileNotFoundError as error:
-        raise ValueError(f"{path}: missing; the block is incomplete: remove its requests part and resume") from error
+        raise ValueError(f"{path}: missing; {advice}") from error
     except ValueError as error:
-        raise ValueError(f"{path}: damaged ({error}); remove the file and resume the run") from error
+        raise ValueError(f"{path}: damaged ({str(error).removeprefix(f'{path}: ')}); {advice}") from error

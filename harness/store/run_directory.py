@@ -50,7 +50,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
     def __init__(self, path: Path, record: RunRecord) -> None:
         super().__init__(path, record)
-        self._store = BlockStore(path)
+        self._store = BlockStore(path, record.files)
 
     @classmethod
     def create(cls, output_dir: str | os.PathLike[str], label: str, begun: RunRecord) -> RunDirectory:
@@ -109,10 +109,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
         counters: Rows = (),
         logprobs: Rows = (),
     ) -> None:
-        """Store one measured block at once. Columns: `schema.py`; ValueError for rows that do not fit them.
-
-        A block appended again replaces its earlier rows, failed or not.
-        """
+        """Store one measured block, in place of its earlier rows. Columns: `schema.py`; ValueError for unfit rows."""
         self._record.arm(arm)
         given = {"requests": requests, "steps": steps, "phases": phases, "counters": counters, "logprobs": logprobs}
         tables = {name: build_table(name, arm, repeat, rows) for name, rows in given.items()}
@@ -127,8 +124,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
         return self._record.measured_config
 
     def begin_block(self, arm: str, repeat: int, num_requests: int) -> OpenBlock:
-        """Begin a block whose rows arrive one by one and are written immediately; `finish_block` stores it as a
-        whole."""
+        """Begin a block whose rows are written as they arrive; `finish_block` stores it as a whole."""
         self._record.arm(arm)
         return self._store.begin(arm, repeat, num_requests)
 
@@ -199,6 +195,10 @@ class RunDirectory(RecordDirectory[RunRecord]):
             raise ValueError(
                 f"{self.path}: contains profiles and no figures; show them with: specbench profile show {self.path}"
             )
+
+    def check_tables(self) -> None:
+        """ValueError for a missing or damaged table, so that a resumed run is refused before it measures."""
+        self._store.tables()
 
     def done_blocks(self) -> set[Block]:
         """Blocks that were measured, without failed ones, so that a resumed run tries these again."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from specbench.harness.metrics.doubts import CHANGED, IMPOSSIBLE
+from specbench.harness.metrics.speedup import baseline_of
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE, driven_otherwise
 from specbench.harness.store.results import ArmSummary
@@ -27,7 +30,7 @@ def answer(view: RunView) -> str:
         return f"No repeat was completed: {next((arm.error for arm in view.arms if arm.error), view.record.status)}"
     compared = _compared(view)
     if not compared:
-        return _alone(measured)
+        return _alone(view, measured)
     best, *others = compared
     assert best.speedup is not None
     baseline, low, high = best.speedup.baseline, best.speedup.tpot_ratio_low, best.speedup.tpot_ratio_high
@@ -106,11 +109,43 @@ def _high(arm: ArmSummary) -> float:
     return (arm.speedup.tpot_ratio_high if arm.speedup else None) or 0.0
 
 
-def _alone(measured: list[ArmSummary]) -> str:
-    """The answer without a measured baseline, or with nothing but a baseline."""
-    arm = measured[0]
+def _alone(view: RunView, measured: list[ArmSummary]) -> str:
+    """The answer if no arm can be compared with its baseline."""
+    baselines = _baselines(view)
+    failed = [arm for arm in measured if 0 < arm.num_requests == arm.num_failed_requests]
+    sentences = [_all_failed(arm, baselines) for arm in failed]
+    rest = [arm for arm in measured if arm not in failed]
+    if rest and not any(arm.label in baselines.values() for arm in failed):
+        sentences.append(_not_compared(view, rest, baselines))
+    return " ".join(sentences)
+
+
+def _baselines(view: RunView) -> dict[str, str]:
+    """The label of the baseline of each arm that has one; a baseline has itself."""
+    arms = view.record.arms
+    found = {arm.label: base.label for arm in arms if (base := baseline_of(arm, arms)) is not None}
+    return found | {label: label for label in found.values()}
+
+
+def _all_failed(arm: ArmSummary, baselines: Mapping[str, str]) -> str:
+    sentence = f"{row_name(arm)}: all of its requests failed ({arm.num_requests} of {arm.num_requests})"
+    baseline = baselines.get(arm.label)
+    if baseline is None:
+        return f"{sentence}."
+    if baseline == arm.label:
+        return f"{sentence}, so no arm can be compared with it."
+    return f"{sentence}, so it cannot be compared with {baseline}."
+
+
+def _not_compared(view: RunView, arms: list[ArmSummary], baselines: Mapping[str, str]) -> str:
+    bases = [arm for arm in arms if arm.label in baselines.values() or arm.strategy == BASELINE]
+    arm = next(iter(bases), arms[0])
     sentence = f"{row_name(arm)}: {number(arm.median('tps'))} TPS, TPOT {median_ms('tpot_ms.mean')(arm)} ms"
-    if all(each.strategy != BASELINE for each in measured):
-        sentence = sentence if len(measured) == 1 else f"{len(measured)} arms were measured"
-        return f"{sentence}, {BASELINE} was not, so there is no speed-up."
-    return f"{sentence}; no other arm can be compared with it."
+    if bases:
+        return f"{sentence}; no other arm can be compared with it."
+    if view.record.is_imported:
+        if len(arms) == 1:
+            return f"{sentence}; there is no other arm to compare it with."
+        return f"{len(arms)} arms were measured, but not under the same load, so there is no speed-up."
+    sentence = sentence if len(arms) == 1 else f"{len(arms)} arms were measured"
+    return f"{sentence}, {BASELINE} was not, so there is no speed-up."

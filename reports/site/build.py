@@ -13,6 +13,7 @@ from specbench.harness.judge.stored import Problem
 from specbench.harness.stats.slos import Slos
 from specbench.harness.store.codec import read_object
 from specbench.harness.store.safe_paths import path_inside, refuse_links
+from specbench.harness.store.writing import writing
 from specbench.reports.charts.chart import Chart, Styles
 from specbench.reports.document import Cell
 from specbench.reports.html import html_page
@@ -140,9 +141,10 @@ def _check_output(output: Path) -> None:
         raise ValueError(f"output: {output} is a file; give a directory")
     if output.is_dir() and any(output.iterdir()) and not (output / MARKER).is_file():
         raise ValueError(f"output: {output} contains something other than a site; give an empty or a new directory")
-    output.mkdir(parents=True, exist_ok=True)
-    if not (output / MARKER).is_file():
-        _mark(output, [])  # so that an interrupted build can be repeated
+    with writing("output", output):
+        output.mkdir(parents=True, exist_ok=True)
+        if not (output / MARKER).is_file():
+            _mark(output, [])  # so that an interrupted build can be repeated
     refuse_links(output)
 
 

@@ -21,7 +21,11 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
     for path in paths:
         if path.name in ("run.json", _SWEEP):
             path = path.parent
-        if not path.is_dir():
+        if path.exists() and not path.is_dir():
+            problems.append(
+                Problem(path=str(path), reason=f"{path}: is not a directory; give a run directory or a folder of runs")
+            )
+        elif not path.is_dir():
             problems.append(Problem(path=str(path), reason=f"{path}: there is no such directory"))
         elif (path / "run.json").is_file():
             found[path.resolve()] = None

@@ -120,6 +120,16 @@ def test_other_wrappings_hold_the_same_records(tmp_path):
         assert list(read_records(tmp_path / name)) == [(1, {"a": 1}), (2, {"a": 2})], name
 
 
+def test_a_cut_line_and_a_byte_order_mark_are_told_plainly(tmp_path):
+    for data, message in {
+        b'{"a": 1}\n"cut': r"r\.jsonl:2: not valid JSON \(Unterminated string starting at column 1\)",
+        b'\xef\xbb\xbf{"a": 1}\n': r"r\.jsonl:1: starts with a byte order mark; save it as UTF-8 without BOM$",
+    }.items():
+        (tmp_path / "r.jsonl").write_bytes(data)
+        with pytest.raises(ValueError, match=message):
+            list(read_records(tmp_path / "r.jsonl"))
+
+
 def test_truncated_and_foreign_files_are_refused(tmp_path):
     packed = gzip.compress(b'{"a": 1}\n' * 1000)
     (tmp_path / "r.jsonl.gz").write_bytes(packed[: len(packed) // 2])

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from specbench.workloads.json_values import Json, JsonObject
 
-from .result import Struct, converted, named, totals
+from .result import Count, Request, Struct, converted, named, totals
 
 Duration = Annotated[float, msgspec.Meta(gt=0, le=9e9)]
 _LISTS = ("input_lens", "output_lens", "ttfts", "itls")
+_TOLERANCE = 1.05  # of the duration: clocks and rounding
 _OWN = ("output_throughput", "request_throughput", "mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms")
+
+
+class _Totals(msgspec.Struct, frozen=True, kw_only=True):
+    completed: Count | None = None
+    total_output_tokens: Count | None = None
 
 
 def lists_of(raw: JsonObject, kind: type[Struct], where: str, advice: str) -> tuple[Struct | None, list[str]]:
@@ -31,6 +38,33 @@ def rows_of(file: msgspec.Struct, where: str) -> list[dict[str, Any]]:
     if len(set(lengths.values())) != 1 or not any(lengths.values()):
         raise ValueError(f"{where}: requests do not match: {lengths}")
     return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def check_totals(
+    raw: JsonObject, duration_s: float, rows: Sequence[Mapping[str, Any]], requests: Sequence[Request], where: str
+) -> None:
+    """ValueError if the totals of a file contradict its lists; totals that it does not have are not compared."""
+    own = converted(raw, _Totals, where, "totals are whole numbers")
+    num_tokens = sum(row["output_lens"] for row in rows)
+    if own.total_output_tokens not in (None, num_tokens):
+        raise _contradiction(
+            where, f"total_output_tokens is {own.total_output_tokens}", f"output_lens add up to {num_tokens}"
+        )
+    whole = [row for row in rows if not row.get("errors")]
+    num_served = sum(one.is_served for one in requests)  # one without output may have failed without a word
+    if own.completed is not None and not num_served <= own.completed <= len(whole):
+        raise _contradiction(
+            where, f"completed is {own.completed}", f"{len(whole)} of {len(rows)} requests have no error"
+        )
+    longest_s = max((one.e2e_s for one in requests if one.is_served), default=0.0)
+    if longest_s > _TOLERANCE * duration_s:
+        raise _contradiction(
+            where, f"duration is {duration_s:.4g} s", f"a request took {longest_s:.4g} s (ttfts, itls or latencies)"
+        )
+
+
+def _contradiction(where: str, total: str, listed: str) -> ValueError:
+    return ValueError(f"{where}: {total}, but {listed}; allowed: a file as the benchmark wrote it")
 
 
 def arrival_rate(rate: Json) -> Json:

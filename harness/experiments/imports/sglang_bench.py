@@ -19,7 +19,7 @@ from specbench.workloads.json_values import Json, JsonObject
 
 from .meta import Meta
 from .result import Count, Request, Result, Seconds, chunks, converted, totals, unsmeared
-from .serving import Duration, arrival_rate, lists_of, rows_of
+from .serving import Duration, arrival_rate, check_totals, lists_of, rows_of
 
 TOOL = "sglang.bench_serving"
 LOOKED_FOR = "completed, duration and server_info"
@@ -46,10 +46,14 @@ def read(raw: JsonObject, where: str) -> Result:
     if is_number(length := raw.get("accept_length")) and length > 0:
         notes.append(f"SGLang's own accept_length {length:.3f}: since its server started, not for this run")
     is_smeared = raw.get("backend") in _SMEARED
+    rows = rows_of(file, where) if file is not None else []
+    requests = [_request(row, is_smeared) for row in rows]
+    if file is not None:
+        check_totals(raw, file.duration, rows, requests, where)
     return Result(
         tool=TOOL,
         label=str(raw.get("tag") or ""),
-        requests=[_request(row, is_smeared) for row in rows_of(file, where)] if file is not None else (),
+        requests=requests,
         meta=_meta(raw, where),
         duration_s=file.duration if file is not None else 0.0,
         own=totals(raw),

@@ -19,7 +19,7 @@ from specbench.workloads.json_values import Json, JsonObject
 
 from .meta import Meta
 from .result import Count, Drafts, Request, Result, Seconds, chunks, converted, totals
-from .serving import Duration, arrival_rate, lists_of, rows_of
+from .serving import Duration, arrival_rate, check_totals, lists_of, rows_of
 
 TOOL = "vllm bench serve"
 LOOKED_FOR = "completed, duration and model_id"
@@ -65,10 +65,14 @@ def read(raw: JsonObject, where: str) -> Result:
         "max_concurrency": raw.get("max_concurrency"),
         "request_rate": arrival_rate(raw.get("request_rate")),
     }
+    rows = rows_of(file, where) if file is not None else []
+    requests = [_request(row) for row in rows]
+    if file is not None:
+        check_totals(raw, file.duration, rows, requests, where)
     return Result(
         tool=TOOL,
         label=names.label or "",
-        requests=[_request(row) for row in rows_of(file, where)] if file is not None else (),
+        requests=requests,
         meta=converted(fields, Meta, where, ADVICE),
         duration_s=file.duration if file is not None else 0.0,
         drafts=_drafts(raw, where),

@@ -18,6 +18,7 @@ from specbench.harness.store.files import sha256_file
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
+from specbench.harness.store.writing import writing
 from specbench.harness.text import nearest
 
 from .formats import read_results
@@ -60,7 +61,8 @@ def import_files(
     starts = {arm.label: starts_s(arm.result) for arm in arms}
     pairings = {arm.label: _pairing(arm, base) for arm in arms}
     records = [_record(arm, base, pairings[arm.label].how, starts[arm.label][1]) for arm in arms]
-    directory = RunDirectory.create(output_dir, "import", _begun(arms, records, argv))
+    with writing("output_dir", output_dir):
+        directory = RunDirectory.create(output_dir, "import", _begun(arms, records, argv))
     for arm in arms:
         at = starts[arm.label][0]
         directory.append(

@@ -21,6 +21,7 @@ import pandas as pd
 from specbench.harness.judge.stored import StoredRun, read_run
 from specbench.harness.store.run_record import OVER
 from specbench.harness.store.safe_paths import path_inside
+from specbench.harness.store.writing import writing
 
 RUNS = "runs"
 ADDED, REPLACED, ALREADY = "added", "replaced, it has continued since", "already there"
@@ -42,17 +43,18 @@ class Added:
 
 def add_run(history: Path, run: Path) -> Added:
     """Copies a run into the history. ValueError for a run that cannot be read or compared later, for one that changes
-    while it is copied, and for a different run with the same id."""
+    while it is copied, and for a different run with the same id; CannotWriteError if the history cannot be written."""
     given = read_run(run)
     record, run = given.record, given.path
     folder = path_inside(history, RUNS, "history")
-    folder.mkdir(parents=True, exist_ok=True)
     target = path_inside(folder, record.run_id, "run_id")
     temporary = folder / f".{record.run_id}.{secrets.token_hex(4)}"
-    try:
-        outcome = _put(_copy(run, temporary), run, target, history)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with writing("history", history):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            outcome = _put(_copy(run, temporary), run, target, history)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     return Added(path=target, outcome=outcome, status=record.status, is_experiment=record.ab is not None)
 
 

@@ -25,9 +25,11 @@ _INDEX_SCHEMA = "specbench.history-index/5"  # to be raised with every change of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """The points of all runs that could be read, and the runs that could not."""
+    """The points of all runs that could be read, and the runs that could not. `num_runs`: both, and runs without
+    points."""
 
     path: Path
+    num_runs: int
     points: tuple[Point, ...]
     problems: tuple[Problem, ...]
 
@@ -51,6 +53,8 @@ class _Index:
 def read_history(history: Path, watched: Callable[[Sequence[Path]], Iterable[Path]] = iter) -> History:
     """All runs below `history`, using the cache; a run whose files have changed is read again. `watched` yields their
     directories one by one."""
+    if history.exists() and not history.is_dir():
+        raise ValueError(f"history: {history} is not a directory; give the one of `specbench history add`")
     if not history.is_dir():
         raise ValueError(f"history: {history} does not exist; make it with `specbench history add {history} RUN`")
     directories, problems = _directories(history)
@@ -71,7 +75,7 @@ def read_history(history: Path, watched: Callable[[Sequence[Path]], Iterable[Pat
         with suppress(OSError):  # a cache that cannot be written (a history mounted read-only) costs time only
             write_document(history / INDEX, _Index(runs=kept))
     unique, doubled = _unique(points)
-    return History(path=history, points=tuple(unique), problems=(*problems, *doubled))
+    return History(path=history, num_runs=len(directories), points=tuple(unique), problems=(*problems, *doubled))
 
 
 def _directories(history: Path) -> tuple[list[Path], list[Problem]]:

@@ -70,7 +70,10 @@ def test_a_kill_loses_one_block(cli, toy, only_run, uninterrupted, tmp_path):
     assert code == -signal.SIGKILL and out == "" and run.record.status == "running"
     assert run.done_blocks() == {("no-spec", 0), ("ngram:k=2", 0), ("ngram:k=2", 1)}
     shown = cli("show", run.path)
-    assert shown.exit_code == 0 and "(running)" in shown.stdout
+    again = f"(interrupted: 1 of 2 repeats; continue with `specbench run --resume {run.path}`)"
+    assert shown.exit_code == 0 and again in shown.stdout
+    with run_lock(run.path):
+        assert "(running)" in cli("show", run.path).stdout
     assert cli("run", "--resume", run.path, "--quiet").exit_code == 0
     assert_as_uninterrupted(cli, toy, only_run(), uninterrupted, tmp_path)
 
@@ -144,6 +147,20 @@ def test_what_is_no_run(cli, tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
         result = cli("run", "--resume", path)
         assert result.exit_code == 2 and f"{path}: not a run directory (no run.json)" in result.stderr
+
+
+@pytest.mark.parametrize("num_repeats", [1, 2])
+def test_a_lost_table_is_named_before_anything_is_loaded(cli, toy, only_run, num_repeats):
+    cli(*toy, "-s", "no-spec")
+    run = only_run()
+    edit(run, lambda raw: raw["config"].update(num_repeats=num_repeats))
+    (run.path / "steps.parquet").unlink()
+    words = f"{run.path / 'steps.parquet'}: missing; restore it from a copy, or remove {run.path / 'requests.parquet'}"
+    for command in (["run", "--resume", run.path], ["show", run.path]):
+        result = cli(*command)
+        assert result.exit_code == 2 and words in result.stderr and "loading" not in result.stderr
+    (run.path / "requests.parquet").unlink()
+    assert cli("run", "--resume", run.path).exit_code == 0 and only_run().record.status == "complete"
 
 
 def test_other_options_beside_resume_are_refused(cli, tmp_path):

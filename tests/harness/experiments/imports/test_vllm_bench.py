@@ -6,7 +6,7 @@ import json
 
 import pytest
 import tool_files
-from tool_files import served, vllm_bench, without_detail
+from tool_files import served, sglang_bench, vllm_bench, without_detail
 
 from specbench.harness.experiments.imports.formats import read_results
 from specbench.harness.experiments.imports.write import import_files
@@ -97,6 +97,42 @@ def test_appended_results_become_arms(tmp_path):
     run = imported(tmp_path, vllm_bench(served()), vllm_bench(served(num=3), label="short"))
     assert [arm.label for arm in run.record.arms] == ["r #1", "short #2"]
     assert [run.figures[label, 0]["num_requests"] for label in run.arms] == [12, 3]
+
+
+CONTRADICTIONS = [
+    ({"output_lens": [1000] * 12}, r"total_output_tokens is \d+, but output_lens add up to 12000"),
+    ({"total_output_tokens": 12}, r"total_output_tokens is 12, but output_lens add up to \d+"),
+    ({"completed": 17}, "completed is 17, but 12 of 12 requests have no error"),
+    ({"completed": 3}, "completed is 3, but 12 of 12 requests have no error"),
+    ({"duration": 0.01}, r"duration is 0.01 s, but a request took 0\.\d+ s"),
+    ({"completed": "all"}, r"got `str` - at `\$.completed`"),
+]
+
+
+@pytest.mark.parametrize("make", [vllm_bench, sglang_bench])
+@pytest.mark.parametrize(("changes", "message"), CONTRADICTIONS)
+def test_totals_that_contradict_the_requests_are_refused(tmp_path, make, changes, message):
+    file = tool_files.write(tmp_path / "bad.json", make(served(), **changes))
+    with pytest.raises(ValueError, match=message) as found:
+        read_results(file)
+    assert "bad.json" in str(found.value)
+
+
+@pytest.mark.parametrize("make", [vllm_bench, sglang_bench])
+def test_totals_are_compared_where_they_are_there_and_clocks_may_differ(tmp_path, make):
+    one = served(num=1)
+    took = one[0].last - one[0].start
+    for requests, changes in (
+        (served(), {"total_output_tokens": ..., "output_throughput": ...}),
+        (served(), {"completed": 12, "total_output_tokens": None}),
+        (one, {"duration": took / 1.03}),
+        (served(failed=(1, 4)), {}),
+        (served(failed=(1, 4)), {"errors": ...}),
+        (served(failed=(1,)), {"errors": [""] * 12}),  # a server's answer without a reason
+        (served(failed=(1,)), {"errors": [""] * 12, "completed": 12}),  # served, but empty
+    ):
+        (result,) = read_results(tool_files.write(tmp_path / "r.json", make(requests, **changes)))
+        assert len(result.requests) == len(requests)
 
 
 @pytest.mark.parametrize(
