@@ -27,7 +27,7 @@ def answer(view: RunView) -> str:
     """About the arm with the best TPOT against the run's baseline; the intervals decide what is claimed."""
     measured = [arm for arm in view.arms if arm.num_repeats]
     if not measured:
-        return f"No repeat was completed: {next((arm.error for arm in view.arms if arm.error), view.record.status)}"
+        return f"No repeat was completed: {next((arm.error for arm in view.arms if arm.error), _unmeasured(view))}"
     compared = _compared(view)
     if not compared:
         return _alone(view, measured)
@@ -107,6 +107,13 @@ def _low(arm: ArmSummary) -> float:
 
 def _high(arm: ArmSummary) -> float:
     return (arm.speedup.tpot_ratio_high if arm.speedup else None) or 0.0
+
+
+def _unmeasured(view: RunView) -> str:
+    status = view.record.status
+    return (
+        "its requests are missing; resume the run, which then measures them again" if status == "complete" else status
+    )
 
 
 def _alone(view: RunView, measured: list[ArmSummary]) -> str:

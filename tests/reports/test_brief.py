@@ -118,6 +118,10 @@ def test_an_arm_that_was_timed_elsewhere_is_not_the_answer(view):
 def test_nothing_measured_is_said_with_its_reason(view):
     arms = tuple(replace(arm, num_repeats=0, error="RuntimeError: out of memory") for arm in view.arms)
     assert answer(replace(view, arms=arms)) == "No repeat was completed: RuntimeError: out of memory"
+    lost = replace(view, arms=tuple(replace(arm, error=None) for arm in arms))
+    assert answer(lost) == "No repeat was completed: running"
+    lost = replace(lost, record=replace(view.record, status="complete"))
+    assert answer(lost).startswith("No repeat was completed: its requests are missing; resume the run")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
