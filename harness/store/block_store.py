@@ -6,8 +6,8 @@
     journal/<arm>-<n>.jsonl                           blocks without an end
 
 A block (one arm, one repeat) is committed by its requests part, which is written last. An existing part supersedes
-the same block of the consolidated tables. Without requests, no other rows count: whoever removes a file of requests
-makes a resumed run measure its blocks again.
+the same block of the consolidated tables. Without requests, no other rows count: a run
+resumed after a file of requests was removed measures its blocks again.
 """
 
 from __future__ import annotations
