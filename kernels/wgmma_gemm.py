@@ -1,9 +1,9 @@
-"""Matrix products of 49 to 128 rows on Hopper GPUs, in CUDA C++ (wgmma_gemm.cu).
+"""Matrix products of 49 to 160 rows on Hopper GPUs, in CUDA C++ (wgmma_gemm.cu).
 
 Between the few rows of a decode step (bulk_gemm.py) and those of prompts (cuBLAS) lie the rows of many requests, or of
 drafts that are verified. Weights are read before the kernel waits for the one before it, which must not write them;
 gate and up are multiplied in one kernel. A row has the same sums wherever this kernel takes it: among 49 and among 80
-rows, and for large weights among 128.
+rows, and for large weights among 160.
 Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up rows).
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specbench.kernels import bulk_gemm, cuda_source
 
-ROW_BLOCKS = (64, 80, 96, 128)  # numbers of rows are padded to one of these: each is a compilation
+ROW_BLOCKS = (64, 80, 96, 128, 160)  # numbers of rows are padded to one of these: each is a compilation
 MIN_ROWS, MAX_ROWS = bulk_gemm.MAX_ROWS + 1, ROW_BLOCKS[-1]
 _WARPGROUPS = 2  # that multiply; a third copies
 _LINE = 64  # inputs of a stage: 128 bytes of a row
@@ -101,7 +101,8 @@ def choose_tiles(
 
     Measured on an H200 (benchmarks/forward_gpu.py): of the numbers of parts of the inputs with which all clusters run
     at once, the largest is best. Weights that give work to few multiprocessors gain with few rows only. An output
-    projection to a vocabulary is up to 3% faster in Triton or cuBLAS; so are 160 rows, when the card throttles.
+    projection to a vocabulary is up to 3% faster in Triton or cuBLAS. In rounds of 160 rows one after another
+    (sustained_rounds.py there) all four products of a layer gain together; 320 and 640 rows lose.
     """
     parts = 2 if is_gated else 1
     if num_outputs * num_inputs < _MIN_ELEMENTS or num_outputs % (8 * parts) or num_inputs % 8:

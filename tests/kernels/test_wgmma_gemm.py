@@ -64,7 +64,7 @@ def test_what_other_kernels_take(shape):
 
 @pytest.mark.parametrize("shape", [(17920, 1536, True), (2048, 8192, False)], ids=str)
 def test_blocks_for_half_of_a_card_gain_with_few_rows_only(shape):
-    assert [choose_tiles(rows, *shape) is None for rows in (64, 80, 96, 128)] == [False, False, True, True]
+    assert [choose_tiles(rows, *shape) is None for rows in (64, 80, 96, 128, 160)] == [False] * 2 + [True] * 3
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_what_does_not_compile_says_why():
 
 @pytest.mark.gpu
 @DTYPES
-@pytest.mark.parametrize("rows", [2, 49, 64, 77, 80, 90, 128])
+@pytest.mark.parametrize("rows", [2, 49, 64, 77, 80, 90, 128, 145, 160])
 @pytest.mark.parametrize(("outputs", "inputs"), [(8, 256), (48, 320), (304, 2120), (18000, 256)], ids=str)
 @pytest.mark.parametrize("split", [1, 2, 3, 4])
 def test_linear_with_ragged_blocks(rows, inputs, outputs, split, dtype):
@@ -132,7 +132,7 @@ def test_linear_with_ragged_blocks(rows, inputs, outputs, split, dtype):
 
 @pytest.mark.gpu
 @DTYPES
-@pytest.mark.parametrize("rows", [49, 77, 96, 128])
+@pytest.mark.parametrize("rows", [49, 77, 96, 128, 150])
 @pytest.mark.parametrize(("outputs", "inputs"), [(8, 256), (48, 320), (17000, 576)], ids=str)
 @pytest.mark.parametrize("split", [1, 2, 4])
 def test_gated_with_ragged_blocks(rows, inputs, outputs, split, dtype):
@@ -149,7 +149,7 @@ def product(x: torch.Tensor, weight: torch.Tensor, is_gated: bool) -> torch.Tens
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rows", [64, 80, MAX_ROWS])
+@pytest.mark.parametrize("rows", [64, 80, 128, MAX_ROWS])
 @pytest.mark.parametrize(("outputs", "inputs", "is_gated"), LARGE)
 def test_the_chosen_launches_of_real_shapes(rows, outputs, inputs, is_gated):
     x, weight = operands(rows, inputs, outputs, torch.bfloat16)
@@ -161,7 +161,7 @@ def test_the_chosen_launches_of_real_shapes(rows, outputs, inputs, is_gated):
 def test_a_row_has_the_same_bits_among_fewer_and_among_more(outputs, inputs, is_gated):
     x, weight = operands(MAX_ROWS, inputs, outputs, torch.bfloat16)
     together = product(x, weight, is_gated)
-    for count in (MIN_ROWS, 64, 70, 90, 120):
+    for count in (MIN_ROWS, 64, 70, 90, 120, 140):
         assert torch.equal(product(x[-count:], weight, is_gated), together[-count:])
 
 
