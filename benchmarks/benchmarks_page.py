@@ -81,7 +81,7 @@ def _short() -> Section:
             name="identical sides called changed", value=f"{num_changed(equal)} of {len(equal)}", note="A/A experiments"
         ),
     )
-    return Section(title="Summary", facts=facts)
+    return Section(title="Summary", links=kept.kept_pages(), facts=facts)
 
 
 def _against_vllm() -> Section:
@@ -118,7 +118,7 @@ def _against_vllm() -> Section:
         links=(
             *(kept_file(f"results/{name}") for name in kept.RACES),
             kept_file("results/decode-h200.json"),
-            kept_file("README.md", "how it was measured"),
+            kept_file("race.md", "how it was measured"),
         ),
         sentences=tuple(said),
         commands=(Command(name="Reproduce", text=commands),),

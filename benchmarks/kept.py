@@ -30,6 +30,14 @@ def kept_file(name: str, text: str = "") -> Cell:
     return Cell(text=text or Path(name).name, href=f"data/{name}")
 
 
+def kept_pages() -> tuple[Cell, ...]:
+    """The pages of results here, which link to each other: README.md, then the others by their titles."""
+    others = sorted(set(HERE.glob("*.md")) - {HERE / "README.md"})
+    titles = [page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for page in others]
+    named = (kept_file(page.name, title) for page, title in zip(others, titles, strict=True))
+    return (kept_file("README.md", "All findings"), *named)
+
+
 def ratios(shape: str) -> pd.DataFrame:
     """Decode TPS of ours over vLLM's. series: what is drafted and the prompt's length, x: batch, y: ratio, dashed:
     whether it was measured before kernels/skinny_gemm.py."""

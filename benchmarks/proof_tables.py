@@ -79,7 +79,7 @@ def _transformers() -> tuple[Cell, str, Cell]:
     file = "results/cpu-vs-transformers.json"
     found = json.loads((HERE / file).read_text(encoding="utf-8"))["dtypes"]["float32"]
     return (
-        kept_file("README.md", "transformers' generate, fp32"),
+        kept_file("cpu.md", "transformers' generate, fp32"),
         f"{found['equal_outputs']} outputs identical; specbench {found['ratio_median']:.2f}x as fast",
         kept_file(file),
     )

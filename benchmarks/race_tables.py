@@ -16,7 +16,7 @@ _SPLIT = {
     "Llama-2-70B, two cards": "llama-2-70b@2",
     "Llama-2-70B, four cards": "llama-2-70b@4",
 }
-_HOW = kept_file("README.md", "how it was measured")
+_HOW = kept_file("race.md", "how it was measured")
 
 
 def tensor_parallelism() -> Section:

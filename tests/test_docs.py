@@ -15,6 +15,7 @@ from specbench.harness.spec.spellings import canonical
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+MEASURED = [*sorted((ROOT / "benchmarks").glob("*.md")), ROOT / "benchmarks" / "engines" / "README.md"]
 
 
 def commands_of(text: str) -> list[str]:
@@ -55,7 +56,7 @@ def test_every_generated_section_is_on_a_page(generator):
     assert not unused
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", [*PAGES, *MEASURED], ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings(page):
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):

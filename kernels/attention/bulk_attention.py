@@ -92,11 +92,11 @@ def bulk_sizes(shape: LaunchShape, q_THD: Tensor, k_cache: Tensor, v_cache: Tens
 def choose_sizes(shape: LaunchShape, page_size: int) -> Sizes | None:
     """By rows and requests; None where Triton's kernel takes the launch.
 
-    Measured on an H200 (benchmarks/README.md, "Attention of few rows in CUDA C++"): more than one tile gains little in
-    a round. Over few keys it is taken for the bits of a pass of one row, over many it is not. A multiprocessor with one
-    request and KV head should be done soon, so all four warps share the keys; one with several should keep its memory
-    busy, so it has blocks that copy while others add up. Many keys do that by themselves, and a key should not be
-    multiplied by two warps: at the power limit work costs time even where memory is the limit. Where their numbers
+    Measured on an H200 (benchmarks/attention.md, "Attention of few rows in CUDA C++"): more than one tile gains little
+    in a round. Over few keys it is taken for the bits of a pass of one row, over many it is not. A multiprocessor with
+    one request and KV head should be done soon, so all four warps share the keys; one with several should keep its
+    memory busy, so it has blocks that copy while others add up. Many keys do that by themselves, and a key should not
+    be multiplied by two warps: at the power limit work costs time even where memory is the limit. Where their numbers
     differ much, the GPU had better give each block of them to the first multiprocessor that is free. Triton's kernel
     splits the keys of too few requests among blocks.
     """

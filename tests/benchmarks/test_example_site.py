@@ -256,6 +256,11 @@ def test_rounds_are_those_of_the_traces(page):
 def test_links_lead_to_files_and_commands_have_their_options(site, page):
     targets = [t for t in re.findall(r'href="([^"#]+)"', page) if not t.startswith("data:")]
     assert len(targets) > 30 and not [target for target in targets if not (site / target).is_file()]
+    pages = list((ROOT / "benchmarks").glob("*.md"))
+    assert {f"data/{path.name}" for path in pages} <= set(targets)  # copied whole, and linking to each other there
+    for path in pages:
+        others = re.findall(r"\]\(((?:engines/)?[\w-]+\.md)", path.read_text(encoding="utf-8"))
+        assert not [other for other in others if not (site / "data" / other).is_file()], path.name
     commands = [html.unescape(text) for text in re.findall(r"<pre[^>]*><code>(.*?)</code>", page, re.DOTALL)]
     ours = [line for text in commands for line in text.splitlines() if line.startswith("specbench ")]
     assert len(ours) == 7 and not [(line, bad) for line in ours if (bad := unknown_option(line))]

@@ -1,5 +1,5 @@
-"""The tables of GPU kernels and races in benchmarks/README.md are those of the stored repeats. Of the
-all-reduces, `auto` is the fastest."""
+"""The tables of GPU kernels and races in benchmarks/*.md are those of the stored repeats. Of the all-reduces, `auto` is
+the fastest."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 import statistics
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmark_pages import BENCHMARKS, cells_of, section
 
 from specbench.harness.engines.native.models.all_reduce import best
 from specbench.harness.engines.native.models.shapes import SHAPES
@@ -18,37 +18,31 @@ from specbench.harness.roofline.ideal import STATED_SUMS, pass_parts_s
 from specbench.harness.roofline.machines import STATED
 from specbench.harness.roofline.shape import model_shape
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 from decode_race import against, spread  # noqa: E402
 from products_gpu import products  # noqa: E402
 from sustained_rounds import row as sustained_row  # noqa: E402
 
-README = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
 METHODS = ("nccl", "one-shot", "two-shot", "fused")
 MEASURED = [f"{method} {form}" for form in ("engine", "norm") for method in METHODS]
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.split("|")[1:-1]]
 
 
 def _kept(name: str) -> Any:
     return json.loads((BENCHMARKS / "results" / name).read_text())
 
 
-def _rows(heading: str, *starts: str) -> list[list[str]]:
+def _rows(page: str, heading: str, *starts: str) -> list[list[str]]:
     """Of the section's table."""
-    start = next(at for at, line in enumerate(README) if line.startswith("#") and line.endswith(heading))
-    end = next((at for at in range(start + 1, len(README)) if README[at].startswith("#")), len(README))
-    return [_cells(line) for line in README[start:end] if line.startswith(starts)]
+    return [cells_of(line) for line in section(page, heading) if line.startswith(starts)]
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_all_reduce(num_ranks):
     kept = _kept(f"all-reduce-h200-x{num_ranks}.json")
-    rows = [row for row in _rows("One all-reduce on two and four cards", "| ") if row[0] == str(num_ranks)]
+    rows = [
+        row for row in _rows("kernels.md", "One all-reduce on two and four cards", "| ") if row[0] == str(num_ranks)
+    ]
     assert len(rows) == len(kept["repeats_us"]) == 11
     for (_, size, *figures, auto), (num_bytes, repeats) in zip(rows, kept["repeats_us"].items(), strict=True):
         medians = {name: statistics.median(repeats[name]) for name in MEASURED}
@@ -68,16 +62,16 @@ def test_no_sum_is_faster_than_the_roofline_assumes(num_ranks):
 
 
 @pytest.mark.parametrize(
-    ("heading", "name"),
+    ("page", "heading", "name"),
     [
-        ("vLLM 0.26", ""),
-        ("More cells", "-more"),
-        ("Tensor parallelism", "-tp"),
-        ("Attention of few rows in CUDA C++", "-attention"),
+        ("race.md", "Decode on one H200 against vLLM 0.26", ""),
+        ("race.md", "More cells", "-more"),
+        ("race.md", "Tensor parallelism", "-tp"),
+        ("attention.md", "Attention of few rows in CUDA C++", "-attention"),
     ],
 )
-def test_race(heading, name):
-    rows = [row for row in _rows(heading, "| llama", "| qwen", "| smollm2") if len(row) == 11]
+def test_race(page, heading, name):
+    rows = [row for row in _rows(page, heading, "| llama", "| qwen", "| smollm2") if len(row) == 11]
     for row, cell in zip(rows, _kept(f"decode-race-h200{name}.json"), strict=True):
         assert row[:4] == [cell["shape"].removesuffix(":alone"), *map(str, (cell["k"], cell["batch"]))] + [
             f"{cell['num_prompt']:,}"
@@ -92,13 +86,13 @@ def test_race(heading, name):
 
 def test_sustained_rounds():
     kept = _kept("sustained-rounds-h200.json")
-    assert _rows("The power limit", "| llama") == [_cells(sustained_row(each)) for each in kept]
+    assert _rows("kernels.md", "The power limit", "| llama") == [cells_of(sustained_row(each)) for each in kept]
 
 
 def test_when_the_next_kernel_starts():
     kept = _kept("attention-start-h200.json")["variants"]
     starts = ("| Triton", "| CUDA C++", "| two chains", "| the next", "| eight warps")
-    rows = _rows("Attention of few rows in CUDA C++", *starts)
+    rows = _rows("attention.md", "Attention of few rows in CUDA C++", *starts)
     medians = {name: [f"{statistics.median(ms):.3f}" for ms in of_load.values()] for name, of_load in kept.items()}
     assert {name: ms for name, *ms in rows} == medians
     assert {tuple(of_load) for of_load in kept.values()} == {("4/1x128", "0/1x128", "4/8x128")}
@@ -106,7 +100,7 @@ def test_when_the_next_kernel_starts():
 
 def test_sglang_beside():
     cells = [*_kept("decode-race-h200.json")[:5], *_kept("decode-race-h200-sglang.json")]
-    for row, cell in zip(_rows("Beside SGLang", "| llama", "| smollm2"), cells, strict=True):
+    for row, cell in zip(_rows("race.md", "Beside SGLang", "| llama", "| smollm2"), cells, strict=True):
         assert row[:3] == [cell["shape"], str(cell["k"]), str(cell["batch"])] and row[9] == str(len(cell["ours_tps"]))
         tps = [cell[f"{side}_tps"] for side in ("ours", "vllm", "sglang")]
         medians = [f"{statistics.median(each):,.0f}" for each in tps]
@@ -139,7 +133,7 @@ def test_percent_of_roofline():
             ideal = ideal_tps(name, cell["batch"], int(num_ranks or 1))
             key = f"{name} {num_ranks or 1}"
             found.setdefault(key, []).append(f"{statistics.median(cell['ours_tps']) / ideal:.0%}")
-    rows = _rows("Tensor parallelism", "| 8B", "| 70B")
+    rows = _rows("race.md", "Tensor parallelism", "| 8B", "| 70B")
     assert {row[0]: row[1:] for row in rows} == {
         {"llama-3.1-8b": "8B", "llama-2-70b": "70B"}[key.split()[0]] + f", TP {key.split()[1]}": shares
         for key, shares in found.items()
@@ -149,7 +143,7 @@ def test_percent_of_roofline():
 def test_products():
     """A row of each product of 320 rows: the limit, cuBLAS, its Lt interface, the fastest launch of ours."""
     kept = {(r["shape"], r["product"], str(r["rows"])): r["us"] for r in _kept("products-h200.json")}
-    rows = _rows("Products of 40, 64 and 320 rows", "| llama")
+    rows = _rows("kernels.md", "Products of 40, 64 and 320 rows", "| llama")
     assert len(rows) == 8
     for shape, name, num_rows, at_best, *figures, launch in rows:
         us = kept[shape, name, num_rows]
@@ -162,7 +156,7 @@ def test_products():
 
 def test_passes_over_49_to_128_rows():
     kept = _kept("forward-wgmma-h200.json")["passes"]
-    rows = _rows("Products of 49 to 128 rows in CUDA C++", "| llama", "| qwen")
+    rows = _rows("kernels.md", "Products of 49 to 128 rows in CUDA C++", "| llama", "| qwen")
     for row, run in zip(rows, kept, strict=True):
         medians = {name: statistics.median(us) for name, us in run["us"].items()}
         ranges = {name: (max(us) - min(us)) / medians[name] for name, us in run["us"].items()}
@@ -171,7 +165,7 @@ def test_passes_over_49_to_128_rows():
 
 
 def test_cost_of_ranges():
-    rows = _rows("What NVTX ranges and the step log cost", "| smollm2", "| llama")
+    rows = _rows("kernels.md", "What NVTX ranges and the step log cost", "| smollm2", "| llama")
     for (shape, k, batch, *figures), cell in zip(rows, _kept("ranges-h200.json")["cells"], strict=True):
         assert (shape, f"{k}/{batch}x128") == (cell["shape"], cell["cell"])
         for figure, name in zip(figures, ("NVTX", "step log", "both"), strict=True):
@@ -192,7 +186,9 @@ def _parts(kernels: list, round_us: float) -> list[str]:
 
 def test_parts_of_a_round():
     kept = _kept("round-kernels-h200.json")
-    rows = _rows("Where a round's time goes", "| products", "| attention", "| norms", "| the rest", "| round")
+    rows = _rows(
+        "kernels.md", "Where a round's time goes", "| products", "| attention", "| norms", "| the rest", "| round"
+    )
     before, later = ([row[1:] for row in table] for table in (rows[:4], rows[4:]))
     rounds = {r["cell"]: r for r in kept["rounds"]}
     for figures, cell in zip(zip(*before, strict=True), ("4/64x128", "4/8x128", "0/64x128", "0/1x128"), strict=True):
@@ -212,7 +208,7 @@ def test_parts_of_a_round():
 
 
 def test_rounds_with_attention_in_cuda():
-    rows = _rows("Attention of few rows in CUDA C++", "| llama", "| qwen", "| smollm2")
+    rows = _rows("attention.md", "Attention of few rows in CUDA C++", "| llama", "| qwen", "| smollm2")
     kept = _kept("attention-rounds-h200.json")["rounds"]
     for row, found in zip([row for row in rows if len(row) == 6], kept, strict=True):
         ratios = [a / b for a, b in zip(found["triton"], found["cuda"], strict=True)]
@@ -224,7 +220,7 @@ def test_rounds_with_attention_in_cuda():
 def test_attention_over_few_keys():
     """Each figure is one of the sweeps' of this case; the fastest is below no other."""
     kept = _kept("attention-launches-h200.json")["launches"]
-    rows = [row for row in _rows("Attention over few keys", "| 1, ", "| 5, ")]
+    rows = [row for row in _rows("attention.md", "Attention over few keys", "| 1, ", "| 5, ")]
     assert len(rows) == 14
     for what, keys, at_most, before, table, fa3, fastest in rows:
         num_rows, requests = what.split(", ")

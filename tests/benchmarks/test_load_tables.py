@@ -1,20 +1,19 @@
-"""The tables of arrivals, of loads and of K by load in benchmarks/README.md are those of the stored repeats."""
+"""The tables of arrivals, of loads and of K by load in benchmarks/*.md are those of the stored repeats."""
 
 from __future__ import annotations
 
 import json
 import statistics
 import sys
-from pathlib import Path
 
 import numpy as np
+from benchmark_pages import BENCHMARKS, cells_of, lines_of, section
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 from arrivals_race import misses, ratios, table  # noqa: E402
 
-README = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
+RACE, STRATEGIES = "race.md", "strategies.md"
 ARMS = [f"eagle:k={k}" for k in (2, 3, 4, 6, "auto")]
 
 
@@ -22,23 +21,21 @@ def _kept(name: str) -> list | dict:
     return json.loads((BENCHMARKS / "results" / name).read_text(encoding="utf-8"))
 
 
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.split("|")[1:-1]]
-
-
 def test_arrivals():
     rows = _kept("arrivals-h100.json")
     printed = table(rows).splitlines()
-    start = README.index(printed[0])
-    assert README[start : start + len(printed)] == printed
+    page = lines_of(RACE)
+    start = page.index(printed[0])
+    assert page[start : start + len(printed)] == printed
     assert not any(map(misses, rows)) and {len(row["ours"]) for row in rows} == {2}
 
 
 def test_arrivals_of_8b():
     rows = _kept("arrivals-8b-h200.json")
     printed = table(rows).splitlines()
-    start = README.index(printed[2])
-    assert README[start - 2 : start + len(rows)] == printed
+    page = lines_of(RACE)
+    start = page.index(printed[2])
+    assert page[start - 2 : start + len(rows)] == printed
     assert not any(map(misses, rows))
 
 
@@ -49,21 +46,15 @@ def test_arrivals_of_one_turn():
     rows = [row for row in kept if row["load"][0] == "c"]
     rates = [f"{ratios(row, 'requests_per_s')[0]:.2f}" for row in rows]
     late = [f"{ratios(row, 'ttft_ms_p99')[0]:.2f}" for row in rows if row["load"] == "c256"]
-    text = " ".join(README)
+    text = " ".join(lines_of(RACE))
     assert "{}, {}, {} and {} times vLLM's requests/s".format(*rates) in text
     assert "P99 TTFT with 256 at once {} and {} times".format(*late) in text
-
-
-def _section(name: str) -> list[str]:
-    start = README.index(f"### {name}")
-    num_lines = [line[:1] for line in README[start + 1 :]].index("#")
-    return README[start + 1 : start + 1 + num_lines]
 
 
 def _report(name: str, label: str) -> tuple[list[str], list[str]]:
     """An arm in a sweep's report, in TPOT and in TPS: speed-ups by load, break-even, its interval."""
     report = (BENCHMARKS / "results" / f"{name}-h200.md").read_text(encoding="utf-8").replace("\\", "")
-    tpot, tps, *_ = [_cells(line)[1:] for line in report.splitlines() if line.startswith(f"| {label} |")]
+    tpot, tps, *_ = [cells_of(line)[1:] for line in report.splitlines() if line.startswith(f"| {label} |")]
     return tpot, tps
 
 
@@ -83,7 +74,7 @@ def _break_even(cells: list[str]) -> str:
 
 def _arms(name: str, num_cells: int) -> dict[str, list[str]]:
     """Rows of a section's table with so many cells, by arm."""
-    rows = [_cells(line) for line in _section(name) if line.startswith(("| `", "| no-spec"))]
+    rows = [cells_of(line) for line in section(STRATEGIES, name) if line.startswith(("| `", "| no-spec"))]
     return {arm.strip("`").removesuffix(", TPOT ms"): cells for arm, *cells in rows if len(cells) == num_cells}
 
 
@@ -112,18 +103,18 @@ def test_data_sets_of_other_strategies():
     at_32 = report.partition("## By data set, concurrency 32")[2].partition("## ")[0]
     assert len(rows) == 7
     for label, found in rows.items():
-        of_sets = [cells for cells in map(_cells, at_32.splitlines()) if len(cells) == 6 and cells[1] == label]
+        of_sets = [cells for cells in map(cells_of, at_32.splitlines()) if len(cells) == 6 and cells[1] == label]
         by_set = [
             tpot if label == "no-spec" else f"{accepted.split()[0]}, {float(ratio.split()[0]):.2f}x"
             for *_, accepted, tpot, ratio in of_sets
         ]
-        ttft = [cells[1] for cells in map(_cells, report.splitlines()) if len(cells) == 3 and cells[0] == label]
+        ttft = [cells[1] for cells in map(cells_of, report.splitlines()) if len(cells) == 3 and cells[0] == label]
         assert found == [*by_set, *ttft] and len(by_set) == 5 and len(ttft) == 2
 
 
 def test_findings_of_loads():
     """Rows of K=6 and of `auto` in the table of findings."""
-    (row,) = [line for line in README if line.startswith("| `eagle` with the shipped head is faster")]
+    (row,) = [line for line in lines_of("README.md") if line.startswith("| `eagle` with the shipped head is faster")]
     found: dict[str, list[str]] = {"TPOT": [], "TPS": []}
     for name, loads in (("low", slice(0, 2)), ("high", slice(1, 3))):
         tpot, tps = _report(f"loads-{name}", "eagle:k=6")
@@ -131,13 +122,15 @@ def test_findings_of_loads():
         found["TPS"] += [cell.partition("(")[2].partition(" ")[0] for cell in tps[loads]]
     for figure, (*others, last) in found.items():
         assert f"{', '.join(others)} and {last} in {figure}" in row
-    (row,) = [line for line in README if line.startswith("| `k=auto` has the TPOT")]
+    (row,) = [line for line in lines_of("README.md") if line.startswith("| `k=auto` has the TPOT")]
     assert ", ".join(f"{load['ratio'][0]:.3f}" for load in _kept("auto-k-h200.json")["loads"]) in row
 
 
 def test_k_by_load():
     """The first table is of TPOT, the second of TPS."""
-    rows = [_cells(line) for line in _section("K by load") if line.startswith("| ") and line[2:3].isdigit()]
+    rows = [
+        cells_of(line) for line in section(STRATEGIES, "K by load") if line.startswith("| ") and line[2:3].isdigit()
+    ]
     loads = _kept("auto-k-h200.json")["loads"]
     assert len(rows) == 2 * len(loads) == 8
     for tpot, tps, load in zip(rows[:4], rows[4:], loads, strict=True):
@@ -158,7 +151,7 @@ def test_k_by_load():
 def test_wait_for_the_first_token_at_128():
     ttft_ms = _kept("auto-k-h200.json")["loads"][-1]["ttft_ms"]
     said = f"{ttft_ms['eagle:k=auto']:.1f} ms with `auto` and {ttft_ms['eagle:k=4']:.1f} ms with K=4"
-    assert said in " ".join(line.strip() for line in _section("K by load"))
+    assert said in " ".join(line.strip() for line in section(STRATEGIES, "K by load"))
 
 
 def _ratio(ours: list[float], theirs: list[float]) -> str:

@@ -53,7 +53,7 @@ def _rows(form: str, load: str) -> str:
 
 @pytest.mark.parametrize("load", LOADS)
 def test_tables(load):
-    assert _rows(LONG, load) in (BENCHMARKS / "README.md").read_text(encoding="utf-8")
+    assert _rows(LONG, load) in (BENCHMARKS / "strategies.md").read_text(encoding="utf-8")
     report = (BENCHMARKS / "results" / f"qwen-coder-b{load}-h200.md").read_text(encoding="utf-8")
     for name, arm in LOADS[load]["arms"].items():
         assert f"| {name} | {arm['engine']} | {_four_digits(statistics.median(arm['tps']))} |" in report

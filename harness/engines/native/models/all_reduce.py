@@ -20,7 +20,7 @@ LARGEST = 16 << 20  # bytes of the shared buffer; larger sums, of long prompts, 
 
 # By ranks: bytes up to which a method is the fastest in a CUDA graph on H200 with NVLink, with all that the engine adds
 # to it: copies to and from the shared buffer, of which two-shot has one more, and a norm for all but `fused`. Measured
-# (benchmarks/README.md) up to what rows of 4,096 fit into the inbox of `fused`, 4 MiB; wider rows go on to 8 MiB.
+# (benchmarks/kernels.md) up to what rows of 4,096 fit into the inbox of `fused`, 4 MiB; wider rows go on to 8 MiB.
 _BEST = {
     2: ((8 << 20, "fused"), (256 << 10, "one-shot"), (LARGEST, "two-shot")),
     4: ((8 << 20, "fused"), (32 << 10, "one-shot"), (LARGEST, "two-shot")),
