@@ -33,6 +33,7 @@ from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request, SamplingParams
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.loader import dummy_target
+from specbench.harness.engines.no_gc import no_collection
 from specbench.harness.spec.plans import PLANS
 from specbench.kernels.attention.base import AttentionBackend
 
@@ -65,12 +66,13 @@ def fill(engine: Engine, prompts: list[tuple[int, ...]]) -> list[Request]:
 
 def run(engine: Engine, rounds: int) -> float:
     """Milliseconds of a round."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(rounds):
-        engine.step()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - start) * 1e3 / rounds
+    with no_collection():
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(rounds):
+            engine.step()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) * 1e3 / rounds
 
 
 def measure(target: LlamaModel, shape: str, cell: Cell) -> dict:

@@ -3,6 +3,7 @@ fail; its own worker with a package that stands in for SGLang."""
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -143,6 +144,25 @@ def test_the_number_of_batches_is_not_found_while_other_engines_load():
     is_loading = False
     timer.tps()
     assert timer.num_batches == 1
+
+
+def test_no_garbage_is_collected_while_a_figure_is_measured():
+    collects = []
+
+    def generate(tokens: int) -> float:
+        collects.append(gc.isenabled())
+        if len(collects) > 8:
+            raise RuntimeError("the engine fails")
+        return 0.1 * tokens
+
+    timer = DecodeTimer(generate, batch=1, num_tokens=11)
+    del collects[:]
+    timer.tps()
+    assert collects == [False] * 6 and gc.isenabled()
+    with pytest.raises(RuntimeError):
+        timer.tps()
+        timer.tps()
+    assert gc.isenabled()
 
 
 def test_ranks_take_the_number_of_batches_of_the_first():
