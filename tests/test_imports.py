@@ -47,6 +47,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "harness.roofline.machines",
         "harness.roofline.of_run",
         "harness.spec.table_records",
+        "workloads.assets.cache",
         "workloads.json_values",
     ),
 }

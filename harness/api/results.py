@@ -44,7 +44,7 @@ class Run:
     @property
     def status(self) -> str:
         """running, complete, interrupted, or failed: nothing was measured."""
-        return self.record.status
+        return self.directory.status
 
     @property
     def record(self) -> RunRecord:
@@ -152,7 +152,7 @@ class Sweep:
 
     @property
     def status(self) -> str:
-        return self.directory.record.status
+        return self.directory.status
 
     @property
     def runs(self) -> dict[int, Run]:

@@ -69,6 +69,7 @@ def show_sweep(path: Path, format: str, slos: Slos, *, write: bool) -> None:
         sys.stdout.write(markdown_sweep(record, [picture.as_posix() for picture in pictures]))
     else:
         _print(record, format, sweep.path)
+    say_if_interrupted(sweep.status, sweep.path, RESUME)
     for file in [*write_sweep_reports(sweep.path, record), *_write_draft_table(sweep)] if write else ():
         typer.echo(f"wrote {file}", err=True)
 

@@ -66,7 +66,7 @@ def judge(directory: RunDirectory) -> Judgement:
     is_wrong = num_outputs > 0 and num_same / num_outputs < plan.min_same_output
     judged = Judgement(
         run_id=record.run_id,
-        status=record.status,
+        status=directory.status,
         plan=plan,
         alpha=ALPHA,
         is_aa=found.is_aa,

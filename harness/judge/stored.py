@@ -96,7 +96,7 @@ def read_run(path: Path) -> StoredRun:
     figures = {b: f for b, f in blocks.items() if experiment is None or b[1] in experiment.kept}
     if not figures:
         what = "no block of it counts, all are rejected" if blocks and experiment else "holds no measured block"
-        raise ValueError(f"{directory.path}: {what} (status {directory.record.status})")
+        raise ValueError(f"{directory.path}: {what} (status {directory.status})")
     return StoredRun(
         name=directory.record.run_id,
         path=directory.path,
@@ -104,7 +104,7 @@ def read_run(path: Path) -> StoredRun:
         frames=replace(frames, requests=measured(frames.requests)),
         figures=figures,
         failed=failed,
-        warnings=tuple(_warnings(directory.record, failed, experiment)),
+        warnings=tuple(_warnings(directory, failed, experiment)),
         rejected={block: found for block, found in blocks.items() if block not in figures},
         experiment=experiment,
         marks=marks_of(directory.path, results, view_graphs(directory.path)),
@@ -145,10 +145,10 @@ def two_of_one_id(first: StoredRun, second: StoredRun) -> str:
     return f"{second.path}: has the run id of {first.path}, {what}"
 
 
-def _warnings(record: RunRecord, failed: Mapping[Block, str], experiment: Experiment | None) -> Iterator[str]:
-    if record.status != "complete":
-        yield f"the run is not complete (status {record.status}): figures cover only what was measured"
-    if record.is_imported:
+def _warnings(directory: RunDirectory, failed: Mapping[Block, str], experiment: Experiment | None) -> Iterator[str]:
+    if directory.status != "complete":
+        yield f"the run is not complete (status {directory.status}): figures cover only what was measured"
+    if directory.record.is_imported:
         yield "imported: arms were measured one after another; intervals cover requests, not drift between them"
     if experiment is None:
         yield from (f"{arm}, repeat {n + 1}: failed: {error}" for (arm, n), error in failed.items())

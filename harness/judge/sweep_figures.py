@@ -31,7 +31,7 @@ def sweep_record(sweep: SweepDirectory, slos: Slos | None = None) -> Crossover:
     whole = replace(
         crossover_record(points, families),
         sweep_id=record.sweep_id,
-        status=record.status,
+        status=sweep.status,
         command=record.command,
         asked_loads=record.loads,
         refused=tuple(arm for arm in record.arms if arm.refused),

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from specbench.harness.metrics.figures import OWN
 from specbench.harness.metrics.metrics import Block, measure_blocks, summarise
-from specbench.harness.store.files import sha256_file
 from specbench.harness.store.results import Figures, Results, StoredBlock
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_file import DERIVE_AGAIN
 from specbench.harness.store.schema import Frames
+from specbench.workloads.assets.cache import read_sha256
 
 RULES = 2
 """Version of the rules for intervals and marks; increased when stored rows would get different ones."""
@@ -47,7 +47,7 @@ def _stored_results(directory: RunDirectory) -> Results | None:
     if stored is None or not files or directory.record.status == "running":
         return None
     tables = {directory.path / name: digest for name, digest in files.items() if name.endswith(".parquet")}
-    is_same = all(path.is_file() and sha256_file(path) == digest for path, digest in tables.items())
+    is_same = all(path.is_file() and read_sha256(path) == digest for path, digest in tables.items())
     return stored if is_same else None
 
 

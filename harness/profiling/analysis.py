@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from specbench.harness.engines.traced import NodeMap
-from specbench.harness.store.files import sha256_file
+from specbench.workloads.assets.cache import read_sha256
 
 from .attribution import Attribution, attribute
 from .graph_certificate import graph_certificate
@@ -91,7 +91,7 @@ def open_trace(path: Path) -> Iterator[Trace]:
     if not path.is_file():
         raise ValueError(f"trace: {path} is not a file")
     kind = trace_kind(path)
-    given = Source(kind=kind or NSYS, file=path.name, sha256=sha256_file(path), num_bytes=path.stat().st_size)
+    given = Source(kind=kind or NSYS, file=path.name, sha256=read_sha256(path), num_bytes=path.stat().st_size)
     with tempfile.TemporaryDirectory() as folder:
         if kind == NSYS:
             trace = open_nsys(path, given)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from specbench.harness.store.files import sha256_file
+from specbench.workloads.assets.cache import read_sha256
 
 from .attribution import Attribution, attribute
 from .graph_certificate import CANNOT_TELL, NO_CLAIM
@@ -33,7 +33,7 @@ def analyse_host_trace(
     path: Path, *, rules: PhaseRules, subject: Subject | None = None, notes: Sequence[str] = ()
 ) -> Profile:
     """ValueError for a file that is not such a trace, and for one whose ranges do not show rounds."""
-    given = Source(kind=KINETO, file=path.name, sha256=sha256_file(path), num_bytes=path.stat().st_size)
+    given = Source(kind=KINETO, file=path.name, sha256=read_sha256(path), num_bytes=path.stat().st_size)
     matcher, trace = rules.matcher(), open_host(path, given)
     with closing(trace.connection):
         process = trace.of_process(0)

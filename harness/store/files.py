@@ -126,15 +126,6 @@ def remove_leftovers(directory: Path) -> None:
             path.unlink()
 
 
-def sha256_file(path: Path) -> str:
-    """sha256 (hex) of a file's bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        for chunk in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
 def sha256_json(value: Json) -> str:
     """sha256 (hex) of plain data, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -30,7 +30,7 @@ from specbench.harness.store.block_store import Block, BlockStore
 from specbench.harness.store.codec import check_known, to_document
 from specbench.harness.store.directories import RecordDirectory, directory_name, utc
 from specbench.harness.store.environment import Environment, collect_environment, git_state
-from specbench.harness.store.files import sha256_file, sha256_json
+from specbench.harness.store.files import sha256_json
 from specbench.harness.store.journal import OpenBlock, PartialBlock
 from specbench.harness.store.masking import from_home, masked, plain_text
 from specbench.harness.store.prompts import FILE as PROMPTS
@@ -39,6 +39,7 @@ from specbench.harness.store.results import Results
 from specbench.harness.store.run_file import read_run_record, stored_document
 from specbench.harness.store.run_record import STATUSES, RunRecord
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames, Rows, Value, build_table
+from specbench.workloads.assets.cache import read_sha256
 
 FILE = "run.json"
 
@@ -237,7 +238,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
         if status not in STATUSES[1:]:
             raise ValueError(f"status: {status!r} not allowed; allowed: {list(STATUSES[1:])}")
         names = [*self._store.consolidate(), *([PROMPTS] if (self.path / PROMPTS).is_file() else [])]
-        files = {name: sha256_file(self.path / name) for name in names}
+        files = {name: read_sha256(self.path / name) for name in names}
         self.put(replace(self._record, status=status, ended_utc=utc(), results=results, files=files))
         self._store.drop_parts()
 

@@ -110,10 +110,8 @@ def _high(arm: ArmSummary) -> float:
 
 
 def _unmeasured(view: RunView) -> str:
-    status = view.record.status
-    return (
-        "its requests are missing; resume the run, which then measures them again" if status == "complete" else status
-    )
+    lost = "its requests are missing; resume the run, which then measures them again"
+    return lost if view.record.status == "complete" else view.status
 
 
 def _alone(view: RunView, measured: list[ArmSummary]) -> str:

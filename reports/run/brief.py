@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from specbench.harness.metrics import figures
 from specbench.harness.store.environment import GitState
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
-from specbench.harness.store.lock_file import is_abandoned
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, acceptance_length, counted, median, median_ms, number, row_name, tps_spread
 from specbench.reports.document import Table, fitting, table_of
@@ -74,23 +72,12 @@ def about(view: RunView) -> list[str]:
     served = " ".join(word for word in words if word)
     engine = f"engine {record.config.engine}" if record.config and record.config.engine != "specbench" else ""
     where = [served, engine, record.environment.describe_hardware(), _revision(record.git) if record.git else ""]
-    unfinished = [] if record.status == "complete" else [f"{record.run_id} ({_status(view)})"]
+    unfinished = [] if record.status == "complete" else [f"{record.run_id} ({view.status})"]
     return [
         *unfinished,
         f"{prompts} ({digest}), {', '.join([*how, counted(num_repeats, 'repeat')])}",
         ", ".join(word for word in where if word),
     ]
-
-
-def _status(view: RunView) -> str:
-    """The record of a killed run says `running`, but no process holds its lock."""
-    record = view.record
-    if record.status != "running" or record.config is None or not is_abandoned(view.path):
-        return record.status
-    planned, command = (record.ab.plan.num_blocks, "ab") if record.ab else (record.config.num_repeats, "run")
-    done = min((arm.num_repeats for arm in view.arms), default=0)
-    again = f"specbench {command} --resume {shlex.quote(str(view.path))}"
-    return f"interrupted: {done} of {counted(planned, 'repeat')}; continue with `{again}`"
 
 
 def _revision(git: GitState) -> str:

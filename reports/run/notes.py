@@ -26,7 +26,7 @@ def footnotes(view: RunView) -> list[tuple[str, str]]:
     prompts = f"{num_prompts} {'synthetic ' if workload.synthetic else ''}prompts"
     words = [word for word in (workload.name, workload.rule, workload.source) if word]
     notes = [
-        ("run", f"{record.run_id} ({record.status})"),
+        ("run", f"{record.run_id} ({view.status})"),
         ("workload", ", ".join([*words, prompts]) if words else f", {prompts}"),
         ("workload sha256", workload.sha256 or "unknown"),
         ("model", compact(to_plain(record.model)) if record.model else config.model if config else ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,10 @@ from specbench.harness.store.block_records import BlockRecord, read_records
 from specbench.harness.store.results import ArmSummary, BlockFigures, Figures, Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
+from specbench.reports.cells import counted
 from specbench.reports.run.accuracy_view import AccuracyView, view_accuracy
+
+_RESUMED_BY = {"run": "run", "sweep": "run", "ab": "ab", "power": "power"}  # by the command that began it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +48,17 @@ class RunView:
         """The figures of each block, by arm and repeat."""
         return {block: figures.values for block, figures in self.blocks.items()}
 
+    @property
+    def status(self) -> str:
+        """The record's word; for interrupted repeats also how many there are and how to continue."""
+        record, again = self.record, _RESUMED_BY.get("".join(self.record.argv[1:2]))
+        if record.status != "interrupted" or record.config is None or again is None:
+            return record.status
+        planned = record.ab.plan.num_blocks if record.ab else record.config.num_repeats
+        done = min((arm.num_repeats for arm in self.arms), default=0)
+        command = f"specbench {again} --resume {shlex.quote(str(self.path))}"
+        return f"interrupted: {done} of {counted(planned, 'repeat')}; continue with `{command}`"
+
 
 def stored_view(directory: RunDirectory, results: Results) -> RunView:
     """The view from the record and the files next to it, without raw tables and scores. Arms have marks for failed
@@ -54,7 +69,7 @@ def stored_view(directory: RunDirectory, results: Results) -> RunView:
     blocks = results.by_block()
     seen = tuple(record for block, record in read_records(directory.path).items() if block in blocks)
     return RunView(
-        record=directory.record,
+        record=replace(directory.record, status=directory.status),
         path=directory.path,
         arms=tuple(arms),
         blocks=blocks,

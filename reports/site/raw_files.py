@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specbench.harness.store.files import sha256_file
 from specbench.reports.document import Table
+from specbench.workloads.assets.cache import read_sha256
 
 from .runs import SiteRun
 
@@ -29,13 +29,13 @@ def files_table(run: SiteRun) -> Table:
 def _recorded(path: Path, digest: str) -> tuple[str, str, str]:
     if not path.is_file():
         return "-", digest, "MISSING"
-    state = "as recorded" if sha256_file(path) == digest else "CHANGED since it was recorded"
+    state = "as recorded" if read_sha256(path) == digest else "CHANGED since it was recorded"
     return f"{path.stat().st_size:,}", digest, state
 
 
 def _size_and_hash(path: Path) -> tuple[str, str]:
     size = path.stat().st_size
-    return f"{size:,}", sha256_file(path) if size <= _MAX_HASHED_BYTES else "not computed"
+    return f"{size:,}", read_sha256(path) if size <= _MAX_HASHED_BYTES else "not computed"
 
 
 def _is_shown(path: Path) -> bool:

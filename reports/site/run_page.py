@@ -70,15 +70,13 @@ def _answer(run: SiteRun) -> str:
     if run.ab is not None:
         return ab_answer(run.ab)
     if run.is_experiment or run.record.profile is not None or not run.arms:
-        return f"Began {run.started_utc}, status {run.record.status}."
+        return f"Began {run.started_utc}, status {run.figures.status}."
     return answer(run.figures)
 
 
 def _warnings(run: SiteRun) -> tuple[str, ...]:
-    status = run.record.status
-    unfinished = [f"The run is not complete (status {status}): figures cover only what was measured."] * (
-        status != "complete"
-    )
+    words = f"The run is not complete (status {run.figures.status}): figures cover only what was measured."
+    unfinished = [words] if run.record.status != "complete" else []
     failed = [f"{arm.label}: {arm.status}: {arm.error}" for arm in run.arms if arm.status in ("failed", "partial")]
     return (*unfinished, *failed)
 

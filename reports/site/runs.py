@@ -163,7 +163,7 @@ def _read(path: Path, slos: Slos) -> SiteRun:
     names = shown_labels(record)
     figures = replace(
         view,
-        record=replace(record, results=None),
+        record=replace(view.record, results=None),
         arms=tuple(_shown(arm, names) for arm in view.arms),
         blocks={(names.get(arm, arm), n): block for (arm, n), block in view.blocks.items()},
         slos=slos,

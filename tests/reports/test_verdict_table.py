@@ -9,6 +9,7 @@ from ab_samples import ACCEPTED, experiment
 
 from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.stats.verdict import Metric, Pairs, compare
+from specbench.harness.store.lock_file import LOCK_FILE
 from specbench.reports.cells import change_text, is_no_figure
 from specbench.reports.experiments.compare_table import change_cell
 from specbench.reports.experiments.verdict_table import interval, verdict_table
@@ -77,8 +78,11 @@ def test_wrong_outputs(tmp_path):
 
 def test_without_any_block(tmp_path):
     missing = [(label, n) for label in "AB" for n in range(10)]
-    table = card(tmp_path, missing=missing, finished=False)
+    run = experiment(tmp_path, missing=missing, finished=False)
+    table = verdict_table(judge(run))
     assert all(cells[5] in ("no data",) for cells in table.rows) and table.title.endswith("(running)")
+    (run.path / LOCK_FILE).touch()  # as a killed process leaves it
+    assert verdict_table(judge(run)).title.endswith("(interrupted)")
 
 
 def test_plain_and_markdown(tmp_path):

@@ -86,6 +86,7 @@ def file_sha256(path: Path) -> str:
 
 
 def read_sha256(path: Path) -> str:
+    """sha256 of a file's bytes, in hex, which are all read each time."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):

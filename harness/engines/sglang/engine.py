@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, naming
-from specbench.harness.engines.child.begun import BegunChildren
+from specbench.harness.engines.child.begun import BegunChildren, Started
 from specbench.harness.engines.child.deployment import ChildDeployment
 from specbench.harness.engines.child.interpreter import installed, interpreter, named
 from specbench.harness.engines.child.opened import Opened
-from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.openai.dialects import SGLANG
 from specbench.harness.engines.process.managed import managed
 from specbench.harness.engines.process.waiting import Waiting
 from specbench.harness.engines.served.model import ServedModel, open_model
 from specbench.harness.engines.served.users_server import UsersArm, facts_of_server, users_arm
 from specbench.harness.engines.source.checkout import Revision, Revisions
-from specbench.harness.engines.source.laid_out import laid_out
+from specbench.harness.engines.source.laid_out import opening_child
 from specbench.harness.engines.traced import TRACED
 from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
@@ -171,17 +170,10 @@ class SglangEngine(EngineKind):
     def close(self) -> None:
         self._begun.close()
 
-    @contextmanager
-    def _child(self, arm: SglangArm, config: RunConfig, log: Path) -> Iterator[ChildProcess]:
-        """That opens its engine."""
+    def _child(self, arm: SglangArm, config: RunConfig, log: Path) -> Started:
         traced = {TRACED: os.environ[TRACED]} if TRACED in os.environ else {}
-        environment = {**arm.mapped.environment, **traced}
-        with (
-            laid_out(arm.revision) as code,
-            ChildProcess([str(arm.python), str(_CHILD)], {**environment, **code.environment}, log) as child,
-        ):
-            child.begin(code.opening(self._arguments(arm, config)))
-            yield child
+        command, environment = [str(arm.python), str(_CHILD)], {**arm.mapped.environment, **traced}
+        return opening_child(command, environment, arm.revision, self._arguments(arm, config), log)
 
     def _arguments(self, arm: SglangArm, config: RunConfig) -> dict[str, object]:
         return with_weights(arm.mapped, self._weights(arm, config), config.max_model_len)

@@ -10,11 +10,12 @@ import fcntl
 import itertools
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.child.wire import Command
 from specbench.harness.engines.source.checkout import Revision
 from specbench.workloads.assets.cache import cache_root
@@ -51,6 +52,21 @@ def laid_out(revision: Revision | None) -> Iterator[Code]:
         # Everything on this path takes precedence over an editable installation.
         path = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         yield Code(package, {"PYTHONPATH": os.pathsep.join(path)})
+
+
+@contextmanager
+def opening_child(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    revision: Revision | None,
+    arguments: Mapping[str, object],
+    log: Path,
+) -> Iterator[ChildProcess]:
+    """A child that opens its engine with these `arguments`, from the code of `revision`. `environment`: in addition to
+    ours. Raises as `laid_out` and ChildProcess do."""
+    with laid_out(revision) as code, ChildProcess(command, {**environment, **code.environment}, log) as child:
+        child.begin(code.opening(arguments))
+        yield child
 
 
 @contextmanager

@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.engines.base import Capabilities, Deployment, Model, OpenProgress, naming
-from specbench.harness.engines.child.begun import BegunChildren
+from specbench.harness.engines.child.begun import BegunChildren, Started
 from specbench.harness.engines.child.deployment import ChildDeployment
 from specbench.harness.engines.child.interpreter import interpreter, named
 from specbench.harness.engines.child.opened import Opened
-from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.openai.dialects import VLLM
 from specbench.harness.engines.process.managed import managed
 from specbench.harness.engines.process.waiting import Waiting
 from specbench.harness.engines.served.model import ServedModel, open_model, random_head
 from specbench.harness.engines.served.users_server import UsersArm, users_arm
 from specbench.harness.engines.source.checkout import Revisions
-from specbench.harness.engines.source.laid_out import laid_out
+from specbench.harness.engines.source.laid_out import opening_child
 from specbench.harness.engines.vllm import arm as arms
 from specbench.harness.engines.vllm import switches
 from specbench.harness.engines.vllm.arm import VllmArm
@@ -132,16 +131,9 @@ class VllmEngine(EngineKind):
     def close(self) -> None:
         self._begun.close()
 
-    @contextmanager
-    def _child(self, arm: VllmArm, config: RunConfig, log: Path) -> Iterator[ChildProcess]:
-        """That opens its engine."""
-        command = [str(arm.installed.python), str(CHILD)]
-        with (
-            laid_out(arm.revision) as code,
-            ChildProcess(command, {**_ENVIRONMENT, **_of_cpu(arm), **code.environment}, log) as child,
-        ):
-            child.begin(code.opening(self._arguments(arm, config)))
-            yield child
+    def _child(self, arm: VllmArm, config: RunConfig, log: Path) -> Started:
+        command, environment = [str(arm.installed.python), str(CHILD)], {**_ENVIRONMENT, **_of_cpu(arm)}
+        return opening_child(command, environment, arm.revision, self._arguments(arm, config), log)
 
     def _arguments(self, arm: VllmArm, config: RunConfig) -> dict[str, Any]:
         assert self._served is not None

@@ -14,12 +14,12 @@ from specbench.harness.registry import BASELINE
 from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts, Fact, ImportRecord
 from specbench.harness.store.environment import Environment, Gpu, Hardware
-from specbench.harness.store.files import sha256_file
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.writing import writing
 from specbench.harness.text import nearest
+from specbench.workloads.assets.cache import read_sha256
 
 from .formats import read_results
 from .meta import Meta, common, completed, difference, parse_meta
@@ -151,7 +151,7 @@ def _record(arm: Arm, base: Arm, how: str, of_starts: str) -> ArmRecord:
         imported=ImportRecord(
             source=result.tool,
             file=arm.file.name,
-            sha256=sha256_file(arm.file),
+            sha256=read_sha256(arm.file),
             baseline=None if arm is base or other_load else base.label,
             reported=result.own,
         ),

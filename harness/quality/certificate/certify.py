@@ -11,7 +11,7 @@ The checks, each with a line in `Certificate.problems` if it fails:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,6 +35,9 @@ from specbench.harness.quality.certificate.texts import ScoredText, TextScorer
 from specbench.harness.quality.certificate.tolerance import Tolerance
 from specbench.harness.run.block_sink import WatchesRequests
 
+Output = tuple[int, ...]
+Pair = tuple[int, Output, Output]  # a request's number, the arm's output, the baseline's
+
 
 @dataclass(frozen=True, slots=True)
 class Generated:
@@ -46,8 +49,7 @@ class Generated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Divergence:
-    """The first token of a request that differs from the baseline's. `gap`: between the two tokens, in logits;
-    `tolerance`: at this position."""
+    """The first token of a request that differs from the baseline's. `gap`: between the two tokens, in logits."""
 
     request: int
     position: int
@@ -127,9 +129,8 @@ class Judge:
         """`plain`: label and rounds of the same strategy in the mode that the others must agree with."""
         assert got.outputs.keys() == baseline.outputs.keys() == self._requests.keys()
         pairs = [(number, got.outputs[number], baseline.outputs[number]) for number in got.outputs]
-        divergences = [d for number, mine, theirs in pairs if (d := self._divergence(number, mine, theirs))]
+        divergences = find_divergences(pairs, lambda number, output: self._scored(number, output).score_R)
         scored = [self._scored(number, mine) for number, mine, _ in pairs]
-        num_lengths = sum(len(a) != len(b) and common_length(a, b) == min(len(a), len(b)) for _, a, b in pairs)
         worst_regret = max(float(text.regret_R.max()) for text in scored)
         certificate = Certificate(
             arm=arm,
@@ -137,7 +138,7 @@ class Judge:
             num_prompts=len(pairs),
             num_tokens=sum(len(mine) for _, mine, _ in pairs),
             num_exact=sum(mine == theirs for _, mine, theirs in pairs),
-            divergences=tuple(divergences),
+            divergences=divergences,
             worst_regret=worst_regret,
             tolerance=self._tolerance.logits,
             excess=None if self._tolerance.is_exact else _excess(scored),
@@ -147,7 +148,8 @@ class Judge:
             distribution=distribution,
             problems=(),
         )
-        return replace(certificate, problems=tuple(self._problems(certificate, num_lengths, worst_regret)))
+        of_outputs = output_problems(pairs, divergences, worst_regret, self._tolerance.logits)
+        return replace(certificate, problems=tuple(self._problems(certificate, of_outputs)))
 
     def of_drawn_drafts(
         self,
@@ -180,17 +182,11 @@ class Judge:
         problems = (*_unshown(distribution), *self._of_rounds_and_seeds(certificate))
         return replace(certificate, problems=problems)
 
-    def _problems(self, certificate: Certificate, num_lengths: int, worst_regret: float) -> Iterator[str]:
-        c, limit = certificate, self._tolerance.logits
-        if not self._tolerance.is_sharp:
-            yield f"tolerance: {self._tolerance.undecided:.0%} of all positions are closer than {limit:.2g}"
-        if num_lengths:
-            yield f"length: {num_lengths} outputs are a prefix of the baseline's, or continue past its end"
-        wide = [d for d in c.divergences if not d.gap <= limit]  # NaN is no near-tie
-        if wide:
-            yield f"divergence: {len(wide)} of {len(c.divergences)} are not near-ties"
-        if not worst_regret <= limit:
-            yield f"regret: a token lies {worst_regret:.3g} below the best, tolerance {limit:.2g}"
+    def _problems(self, c: Certificate, of_outputs: Iterator[str]) -> Iterator[str]:
+        tolerance = self._tolerance
+        if not tolerance.is_sharp:
+            yield f"tolerance: {tolerance.undecided:.0%} of all positions are closer than {tolerance.logits:.2g}"
+        yield from of_outputs
         if c.excess is not None and not c.excess.ok:
             sums = f"{c.excess.total:.3g} below the best in total, the target's own {c.excess.target_total:.3g}"
             yield f"excess: tokens lie {sums} (p <= {c.excess.p_value:.1e})"
@@ -213,18 +209,33 @@ class Judge:
             mine, theirs = as_far_as_both(mine, theirs)
         return compare_rounds(mine, theirs, got.outputs, plain[1].outputs)
 
-    def _divergence(self, number: int, mine: Sequence[int], theirs: Sequence[int]) -> Divergence | None:
+
+def find_divergences(
+    pairs: Sequence[Pair], scores: Callable[[int, Output], Sequence[float] | torch.Tensor]
+) -> tuple[Divergence, ...]:
+    """One for each pair that differs before the shorter output ends. `scores`: of an output's tokens, in logits."""
+    found = []
+    for number, mine, theirs in pairs:
         at = common_length(mine, theirs)
-        if at >= min(len(mine), len(theirs)):
-            return None
-        own, other = self._scored(number, mine), self._scored(number, theirs)  # the same text as far as `at`
-        return Divergence(
-            request=number,
-            position=at,
-            token=mine[at],
-            baseline_token=theirs[at],
-            gap=float((own.score_R[at] - other.score_R[at]).abs()),
-        )
+        if at < min(len(mine), len(theirs)):
+            own, other = scores(number, mine), scores(number, theirs)  # of one best: the same text as far as `at`
+            gap = abs(float(own[at] - other[at]))
+            found.append(Divergence(request=number, position=at, token=mine[at], baseline_token=theirs[at], gap=gap))
+    return tuple(found)
+
+
+def output_problems(
+    pairs: Sequence[Pair], divergences: Sequence[Divergence], worst_regret: float, limit: float
+) -> Iterator[str]:
+    """Of length, divergence and regret. `worst_regret`: of all tokens of the arm, in logits, as `limit` is."""
+    num_prefixes = sum(len(a) != len(b) and common_length(a, b) == min(len(a), len(b)) for _, a, b in pairs)
+    if num_prefixes:
+        yield f"length: {num_prefixes} outputs are a prefix of the baseline's, or continue past its end"
+    wide = [d for d in divergences if not d.gap <= limit]  # NaN is no near-tie
+    if wide:
+        yield f"divergence: {len(wide)} of {len(divergences)} are not near-ties"
+    if not worst_regret <= limit:
+        yield f"regret: a token lies {worst_regret:.3g} below the best, tolerance {limit:.2g}"
 
 
 def _unshown(distribution: DistributionTest | None) -> Iterator[str]:

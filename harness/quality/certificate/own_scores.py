@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from specbench.harness.engines.load import PromptRequest
-from specbench.harness.metrics.same_rounds import common_length
 from specbench.harness.quality.certificate.acceptance import acceptance_length
 from specbench.harness.quality.certificate.answers import Answers
-from specbench.harness.quality.certificate.certify import Certificate, Divergence
+from specbench.harness.quality.certificate.certify import Certificate, find_divergences, output_problems
 
 # fp32: as for our own engine. Half precision: logits of 16 to 64 are 1/8 to 1/4 apart in bf16 (8 significant bits), an
 # eighth of that in fp16 (11 bits); two passes round each of two candidates, in sums of another order.
@@ -57,29 +56,23 @@ class ScoreJudge:
             raise RuntimeError("the engine reported no token ids for this arm, but did for its baseline")
         outputs, base = answers.outputs, self._baseline
         pairs = [(number, outputs[number], base[number]) for number in base]
-        found = replace(
+        divergences = find_divergences(pairs, self._regrets)
+        worst = max((r for number, mine, _ in pairs for r in self._regrets(number, mine)), default=0.0)
+        problems = [
+            *(["length: all answers are empty, which proves nothing"] if not answers.num_tokens else []),
+            *output_problems(pairs, divergences, worst, self._limit),
+            *_drafts(answers, is_baseline),
+            *self._control,
+        ]
+        return replace(
             _bare(arm, answers, len(pairs)),
             num_exact=sum(mine == theirs for _, mine, theirs in pairs),
-            divergences=tuple(d for number, mine, theirs in pairs if (d := self._divergence(number, mine, theirs))),
-            worst_regret=max((r for number, mine, _ in pairs for r in self._regrets(number, mine)), default=0.0),
+            divergences=divergences,
+            worst_regret=worst,
             tolerance=self._limit,
             judged_by=f"the engine's own scores without speculation; {self._limit:g} is stated for {self._dtype}",
+            problems=tuple(problems),
         )
-        num_lengths = sum(len(a) != len(b) and common_length(a, b) == min(len(a), len(b)) for _, a, b in pairs)
-        problems = [*self._problems(found, num_lengths), *_drafts(answers, is_baseline), *self._control]
-        return replace(found, problems=tuple(problems))
-
-    def _problems(self, found: Certificate, num_lengths: int) -> Iterator[str]:
-        limit, worst = self._limit, found.worst_regret or 0.0
-        if not found.num_tokens:
-            yield "length: all answers are empty, which proves nothing"
-        if num_lengths:
-            yield f"length: {num_lengths} outputs are a prefix of the baseline's, or continue past its end"
-        wide = [d for d in found.divergences if not d.gap <= limit]
-        if wide:
-            yield f"divergence: {len(wide)} of {len(found.divergences)} are not near-ties"
-        if not worst <= limit:
-            yield f"regret: a token lies {worst:.3g} below the best, tolerance {limit:.2g}"
 
     def _control_problems(self, vocab_size: int) -> Iterator[str]:
         worst = max(
@@ -95,13 +88,6 @@ class ScoreJudge:
             seen += self._ask(wrong, 1)[0] > limit  # false for NaN
         if 2 * seen < len(changed):
             yield f"control: only {seen} of {len(changed)} deliberately changed tokens are beyond the tolerance"
-
-    def _divergence(self, number: int, mine: tuple[int, ...], theirs: tuple[int, ...]) -> Divergence | None:
-        at = common_length(mine, theirs)
-        if at >= min(len(mine), len(theirs)):
-            return None
-        gap = abs(self._regrets(number, mine)[at] - self._regrets(number, theirs)[at])  # of one best: the same text
-        return Divergence(request=number, position=at, token=mine[at], baseline_token=theirs[at], gap=gap)
 
     def _regrets(self, number: int, output: tuple[int, ...]) -> tuple[float, ...]:
         key = number, output

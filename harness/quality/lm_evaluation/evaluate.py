@@ -38,9 +38,9 @@ from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.block_records import add_record
 from specbench.harness.store.evaluation_record import EvaluationRecord
-from specbench.harness.store.files import sha256_file
 from specbench.harness.store.results import Results
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.workloads.assets.cache import read_sha256
 from specbench.workloads.base import Prompt
 
 if TYPE_CHECKING:
@@ -217,6 +217,6 @@ def close_scores(directory: RunDirectory, arms: Sequence[ArmConfig]) -> None:
         record = directory.record
         baseline = next((arm.label for arm in arms if arm.strategy == BASELINE), arms[0].label)
         derived = replace(record.results or Results(), accuracy=accuracy_figures(rows, baseline))
-        files = {**record.files, TABLE: sha256_file(directory.path / TABLE)}
+        files = {**record.files, TABLE: read_sha256(directory.path / TABLE)}
         with deferred_interrupt():
             directory.put(replace(record, results=derived, files=files))

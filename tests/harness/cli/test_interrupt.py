@@ -72,6 +72,7 @@ def test_a_kill_loses_one_block(cli, toy, only_run, uninterrupted, tmp_path):
     shown = cli("show", run.path)
     again = f"(interrupted: 1 of 2 repeats; continue with `specbench run --resume {run.path}`)"
     assert shown.exit_code == 0 and again in shown.stdout
+    assert again in " ".join(cli("show", run.path, "--format", "wide").stdout.split())
     with run_lock(run.path):
         assert "(running)" in cli("show", run.path).stdout
     assert cli("run", "--resume", run.path, "--quiet").exit_code == 0

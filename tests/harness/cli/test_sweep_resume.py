@@ -84,6 +84,10 @@ def test_resume_after_a_kill(cli, toy_sweep, only_sweep, blocks, stage):
         with pytest.raises(Killed):
             cli(*toy_sweep, *SMALL)
     before = {run.path.name: run.done_blocks() for run in only_sweep().runs().values()}
+    if stage == "between points":
+        shown = cli("show", only_sweep().path)
+        assert "(status interrupted)" in " ".join(shown.stdout.split())
+        assert shown.stderr.endswith(f"Continue with: specbench sweep --resume {only_sweep().path}\n")
     blocks.clear()
     result = cli("sweep", "--resume", only_sweep().path)
     assert result.exit_code == 0, result.output

@@ -9,9 +9,9 @@ import pytest
 from pyarrow import parquet
 from run_samples import begun, chain_block
 
-from specbench.harness.store.files import sha256_file
 from specbench.harness.store.prompts import FILE, copy_prompts, read_categories, read_prompts, write_prompts
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.workloads.assets.cache import read_sha256
 from specbench.workloads.base import Prompt
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,7 +30,7 @@ def test_prompts_are_stored_once_and_hashed_at_the_end(tmp_path):
     ]
     run.append("no-spec", 0, **chain_block([0, 0], k=0))
     run.finish(None)
-    assert run.record.files[FILE] == sha256_file(run.path / FILE)
+    assert run.record.files[FILE] == read_sha256(run.path / FILE)
 
 
 def test_an_experiment_takes_the_prompts_of_its_first_block(tmp_path):

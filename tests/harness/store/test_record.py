@@ -12,12 +12,12 @@ from specbench.harness.metrics.run_results import results
 from specbench.harness.spec.arm import ArmSetup, parse_arm
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.arm_record import ArmRecord
-from specbench.harness.store.files import sha256_file
 from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RUN_SCHEMA, SweepRecord
 from specbench.harness.store.schema import arrow_schema, build_table, hash_token_ids
 from specbench.harness.store.sweep_directory import SweepDirectory
+from specbench.workloads.assets.cache import read_sha256
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -75,7 +75,7 @@ def test_blocks_are_readable_at_once_and_after_finishing(tmp_path):
     for name in ("requests", "steps", "phases"):
         assert getattr(after.frames(), name).equals(getattr(frames, name))
         path = run.path / f"{name}.parquet"
-        assert after.record.files[path.name] == sha256_file(path)
+        assert after.record.files[path.name] == read_sha256(path)
 
 
 def test_failed_block_is_a_row_and_is_tried_again(tmp_path):

@@ -27,11 +27,13 @@ from site_samples import (
     finished_run,
     whole_sample,
 )
+from toy.split_runs import CONFIG
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app
 from specbench.harness.store.files import write_parquet
+from specbench.harness.store.lock_file import LOCK_FILE
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.run.view import view_run
 from specbench.reports.site import render
@@ -276,6 +278,12 @@ def test_an_unfinished_run_is_shown_as_such(tmp_path):
     page = (tmp_path / "site" / "runs" / f"{run.path.name}.html").read_text()
     assert built.num_runs == 1 and "The run is not complete (status running)" in page
     assert "naive-eagle: failed: RuntimeError" in page
+    run.put(replace(run.record, config=CONFIG))
+    (run.path / LOCK_FILE).touch()  # as a killed process leaves it
+    build_site([tmp_path / "runs"], tmp_path / "site")
+    page = unescape((tmp_path / "site" / "runs" / f"{run.path.name}.html").read_text())
+    again = f"specbench run --resume {run.path}"
+    assert f"(status interrupted: 0 of {CONFIG.num_repeats} repeats; continue with `{again}`)" in page
 
 
 def test_a_page_of_traces_leads_back_to_its_run_and_to_the_overview(run, tmp_path):

@@ -15,7 +15,6 @@ from site_samples import ARMS, EAGLE, HOSTILE, copied, experiment_run, finished_
 from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.spec.arm import ArmConfig
 from specbench.harness.spec.conditions import RunConfig
-from specbench.harness.store.files import sha256_file
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.charts.chart import Styles
 from specbench.reports.site.build import build_site
@@ -27,6 +26,7 @@ from specbench.reports.site.run_page import run_page
 from specbench.reports.site.runs import read_site_runs
 from specbench.reports.site.verdict_charts import interval_frame
 from specbench.reports.site.verdict_claim import caution
+from specbench.workloads.assets.cache import read_sha256
 
 BEGAN = "2026-02-01T00:00:00Z"
 REASONS = {("A", 2): ["load average 3.1 above 2"], ("B", 5): ["throttled: <thermal>"]}
@@ -197,8 +197,8 @@ def test_files_are_listed_with_their_hashes_and_checked(path, tmp_path):
     (copy / ".lock").write_text("")
     rows = {row[0]: row[1:] for row in files_table(read(copy)).rows}
     steps = copy / "steps.parquet"
-    assert rows["steps.parquet"] == (f"{steps.stat().st_size:,}", sha256_file(steps), "as recorded")
-    assert rows["notes.txt"] == ("4", sha256_file(copy / "notes.txt"), "not recorded there") and ".lock" not in rows
+    assert rows["steps.parquet"] == (f"{steps.stat().st_size:,}", read_sha256(steps), "as recorded")
+    assert rows["notes.txt"] == ("4", read_sha256(copy / "notes.txt"), "not recorded there") and ".lock" not in rows
     (copy / "phases.parquet").unlink()
     run = read(path)
     moved = type(run)(**{**{f: getattr(run, f) for f in run.__dataclass_fields__}, "path": copy})

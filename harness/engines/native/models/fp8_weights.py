@@ -50,7 +50,7 @@ class Fp8Checkpoint(CheckpointWeights):
         if not self.format.covers(module):
             return None
         part = part_of(f"{module}.weight", shape, split, self.group)
-        weight_OI = self._weight(f"{module}.weight", shape, part)
+        weight_OI = self._weight(f"{module}.weight", shape, split)
         scale = self._scale(module, _SCALES, _scale_shapes(shape, self.format))
         if self.format.scales != "block":
             scale = scale.reshape(-1, 1).expand(shape[0], 1)
@@ -58,19 +58,14 @@ class Fp8Checkpoint(CheckpointWeights):
         input_scale = self._scale(module, _INPUT_SCALES, [(), (1,)]).reshape(()) if static else None
         return Fp8Matrix(weight_OI, _scales_of(part, scale, self.format).contiguous(), self.format, input_scale)
 
-    def _weight(self, name: str, shape: Sequence[int], part: tuple[slice, ...]) -> Tensor:
-        has_part = part and self.has(name) and self.shape(name) == tuple(shape)  # as in `get`
-        weight = self.raw(name, part if has_part else ())
+    def _weight(self, name: str, shape: Sequence[int], split: int | None) -> Tensor:
+        weight = self.part(name, shape, split)
         if weight.dtype != E4M3:
             raise ValueError(
                 f"checkpoint: {name} in {self.model_dir} is stored as {weight.dtype}, but config.json says "
                 f"{self.format.stored}; allowed: {E4M3}, or its name among the modules that are not converted"
             )
-        if not has_part and tuple(weight.shape) != tuple(shape):
-            raise ValueError(
-                f"checkpoint: {name} in {self.model_dir} has shape {tuple(weight.shape)}, the config needs "
-                f"{tuple(shape)}"
-            )
+        self.check_shape(name, shape)
         weight = weight.to(self.device).contiguous()
         if bool((weight.view(torch.uint8) & 0x7F == 0x7F).any()):  # E4M3 has no infinity
             raise ValueError(

@@ -141,21 +141,26 @@ class CheckpointWeights:
             f" but {', '.join(sorted(others)[:_MAX_NAMES])}: quantized weights are not supported; allowed: {_ALLOWED}"
         )
 
-    def get(self, name: str, shape: Sequence[int], split: int | None = None) -> Tensor:
+    def part(self, name: str, shape: Sequence[int], split: int | None) -> Tensor:
+        """As stored, on the CPU; of a tensor of another shape, which has no such part, all of it (`check_shape`)."""
         part = part_of(name, shape, split, self.group)
-        # A file of another shape has no such part: it is read whole, and refused below.
-        has_part = part and self.has(name) and self.shape(name) == tuple(shape)
-        tensor = self.raw(name, part if has_part else ())
+        return self.raw(name, part if self.has(name) and self.shape(name) == tuple(shape) else ())
+
+    def check_shape(self, name: str, shape: Sequence[int]) -> None:
+        """ValueError for a stored tensor of another shape."""
+        if self.shape(name) != tuple(shape):
+            raise ValueError(
+                f"checkpoint: {name} in {self.model_dir} has shape {self.shape(name)}, the config needs {tuple(shape)}"
+            )
+
+    def get(self, name: str, shape: Sequence[int], split: int | None = None) -> Tensor:
+        tensor = self.part(name, shape, split)
         if tensor.dtype not in _DTYPES or tensor.layout is not torch.strided:
             how = "which needs scales" if tensor.layout is torch.strided else f"{tensor.layout}"
             raise ValueError(
                 f"checkpoint: {name} in {self.model_dir} is stored as {tensor.dtype}, {how}; allowed: {_ALLOWED}"
             )
-        if not has_part and tuple(tensor.shape) != tuple(shape):
-            raise ValueError(
-                f"checkpoint: {name} in {self.model_dir} has shape {tuple(tensor.shape)}, the config needs "
-                f"{tuple(shape)}"
-            )
+        self.check_shape(name, shape)
         loaded = tensor.to(device=self.device, dtype=self.dtype)
         if not _is_finite(loaded):
             raise ValueError(
