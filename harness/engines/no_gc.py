@@ -1,4 +1,5 @@
-"""The garbage collector rests while requests are timed; in children of other engines child/obey.py does the same.
+"""The garbage collector rests while requests are timed and graphs are captured; in children of other engines
+child/obey.py does the same.
 
 A full collection looks at every object of the process: 0.1 s right after our imports, 0.2 to 0.3 s with a run's rows,
 which is a third of a short block. Seen on an H100 as single steps of 215 to 321 ms among steps of 3 ms.

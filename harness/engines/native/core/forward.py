@@ -6,7 +6,6 @@ Legend: T rows of a step, N rows a set of graphs was captured for (N >= T).
 from __future__ import annotations
 
 import bisect
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 from specbench.harness.engines.native.models.llama import LlamaModel
+from specbench.harness.engines.no_gc import no_collection
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE
@@ -30,14 +30,8 @@ def capturing(pool: GraphPool) -> Iterator[torch.cuda.CUDAGraph]:
     """Captures everything launched inside into a new graph. Garbage collection is paused: if it freed a graph or a
     pinned tensor of a released engine, the driver's calls would end the capture."""
     graph = torch.cuda.CUDAGraph()
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        with torch.cuda.graph(graph, pool=pool):
-            yield graph
-    finally:
-        if was_enabled:
-            gc.enable()
+    with no_collection(), torch.cuda.graph(graph, pool=pool):
+        yield graph
 
 
 def warm_up(run: Callable[[], object]) -> None:
