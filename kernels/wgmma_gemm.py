@@ -1,4 +1,4 @@
-"""Matrix products of 49 to 160 rows on Hopper GPUs, in CUDA C++ (wgmma_gemm.cu).
+"""Matrix products of 49 to 128 and of 145 to 160 rows on Hopper GPUs, in CUDA C++ (wgmma_gemm.cu).
 
 Between the few rows of a decode step (bulk_gemm.py) and those of prompts (cuBLAS) lie the rows of many requests, or of
 drafts that are verified. Weights are read before the kernel waits for the one before it, which must not write them;
@@ -20,6 +20,7 @@ from specbench.kernels import bulk_gemm, cuda_source
 
 ROW_BLOCKS = (64, 80, 96, 128, 160)  # numbers of rows are padded to one of these: each is a compilation
 MIN_ROWS, MAX_ROWS = bulk_gemm.MAX_ROWS + 1, ROW_BLOCKS[-1]
+_PADDED_MOST = range(129, 145)  # numbers of rows that no block fits well
 _WARPGROUPS = 2  # that multiply; a third copies
 _LINE = 64  # inputs of a stage: 128 bytes of a row
 _STAGING_BYTES = _WARPGROUPS * 4 * 16 * 48  # through which outputs leave
@@ -102,14 +103,15 @@ def choose_tiles(
     Measured on an H200 (benchmarks/forward_gpu.py): of the numbers of parts of the inputs with which all clusters run
     at once, the largest is best. Weights that give work to few multiprocessors gain with few rows only. An output
     projection to a vocabulary is up to 3% faster in Triton or cuBLAS. In rounds of 160 rows one after another
-    (sustained_rounds.py there) all four products of a layer gain together; 320 and 640 rows lose.
+    (sustained_rounds.py there) all four products of a layer gain together; 320 and 640 rows lose, and so does a pass
+    over 144, padded to 160.
     """
     parts = 2 if is_gated else 1
     if num_outputs * num_inputs < _MIN_ELEMENTS or num_outputs % (8 * parts) or num_inputs % 8:
         return None
     outputs = _GATED_OUTPUTS if is_gated else _OUTPUTS
     num_tiles = -(-num_outputs // outputs)
-    if num_tiles > _MOST_TILES * num_sms:
+    if num_tiles > _MOST_TILES * num_sms or num_rows in _PADDED_MOST:
         return None
     rows = next(block for block in ROW_BLOCKS if block >= num_rows)
     fitting = (split for split, clusters in _CLUSTERS.items() if num_tiles * _NUM_SMS <= clusters * num_sms)
