@@ -20,7 +20,7 @@ from specbench.harness.roofline.shape import model_shape
 
 sys.path.insert(0, str(BENCHMARKS))
 
-from decode_race import against, spread  # noqa: E402
+from decode_race import against, ratios, spread  # noqa: E402
 from products_gpu import products  # noqa: E402
 from sustained_rounds import row as sustained_row  # noqa: E402
 
@@ -81,6 +81,31 @@ def test_race(page, heading, name):
         assert [row[5], row[7]] == [f"{spread(cell[side]):.1%}" for side in ("ours_tps", "vllm_tps")]
         assert row[9] == str(len(cell["ours_tps"]))
         assert row[10] == cell["check"].replace(" identical, ", " / ").replace(" diverge at a near-tie", "")
+
+
+RACED = {"8B": "llama-3.1-8b", "SmolLM2": "smollm2-135m", "Qwen2.5-1.5B": "qwen2.5-1.5b"}
+
+
+def test_ratios_and_targets():
+    kept = [*_kept("decode-race-h200.json"), *_kept("decode-race-h200-more.json")]
+    medians = {
+        (cell["shape"], cell["num_prompt"], cell["k"], cell["batch"]): statistics.median(ratios(cell, "vllm"))
+        for cell in kept
+    }
+    header, _, *rows = _rows("race.md", "Ratios to vLLM 0.26 and our targets", "| ")
+    shown, missed = {}, []
+    for what, *figures in rows:
+        name, *prompt, drafts = what.split(", ")
+        num_prompt = 4096 if prompt == ["4,096 prompt tokens"] else 128
+        own = RACED[name], num_prompt, 0 if drafts == "no speculation" else int(drafts.removeprefix("K="))
+        for batch, figure in zip(header[1:], figures, strict=True):
+            ratio, _, target = figure.rstrip(")").partition(" (")
+            if ratio:
+                shown[(*own, int(batch.removeprefix("B=")))] = float(ratio.strip("*"))
+                missed += [figure] if target and float(ratio.strip("*")) < float(target) else []
+                assert ratio.startswith("**") == (figure in missed)
+    assert shown == {cell: round(ratio, 2) for cell, ratio in medians.items()}
+    assert len(shown) == 33 and len(missed) == 7 and min(shown.values()) > 1
 
 
 def test_sustained_rounds():
