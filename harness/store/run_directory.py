@@ -230,10 +230,8 @@ class RunDirectory(RecordDirectory[RunRecord]):
         }
 
     def finish(self, results: Results | None, status: str | None = None) -> None:
-        """Consolidate the parts, store `results` and the hashes of the files, and close the run.
-
-        `status` is by default `failed` when no block was measured and `complete` otherwise.
-        """
+        """Consolidate the parts, store `results` and the hashes of the files, and close the run. `status` is by default
+        `failed` when no block was measured and `complete` otherwise."""
         status = status or ("complete" if self.done_blocks() else "failed")
         if status not in STATUSES[1:]:
             raise ValueError(f"status: {status!r} not allowed; allowed: {list(STATUSES[1:])}")
