@@ -188,6 +188,11 @@ def test_two_engines_take_turns(race):
     assert line == "| llama-3.1-8b@2 | 0 | 1 | 128 | 300 | 0.0% | 200 | 0.0% | 1.50 [1.50, 1.50] | 1 of 1 / 0 |"
 
 
+def test_a_race_takes_the_turns_asked_for_when_its_seconds_are_over(race):
+    rows, *_ = race("--turns 5 smollm2-135m,2.5,0/1x128")
+    assert [len(rows[0][f"{side}_tps"]) for side in ("ours", "vllm")] == [5, 5]
+
+
 def test_sglang_is_the_third(race, peer):
     rows, told, printed, _ = race(f"--sglang-path {peer} llama-3.1-8b,3.0,1x128,4/8x128")
     for row in rows:

@@ -39,6 +39,27 @@ def test_arrivals_of_8b():
     assert not any(map(misses, rows))
 
 
+def test_arrivals_of_8b_without_speculation():
+    """The table is the race with 2,048 tokens a step; the text has the ratios with 16,384, and names what is missed."""
+    kept = _kept("arrivals-8b-no-spec-h200.json")
+    rows = kept["race_2048"]
+    printed = table(rows).splitlines()
+    page = lines_of(RACE)
+    start = page.index(printed[2])
+    assert page[start - 2 : start + len(rows)] == printed
+    missed = {row["load"]: misses(row) for row in rows}
+    assert missed == {"c64": ["ITL P99, ms"], "c256": ["ITL P99, ms"], "r20": [], "r40": ["ITL P99, ms"]}
+    larger = {row["load"]: row for row in kept["race_16384"]}
+    loads = ("c64", "c256", "r20", "r40")
+    itl, ttft, rates = (
+        [f"{ratios(larger[load], measure)[0]:.2f}" for load in loads]
+        for measure in ("itl_ms_p99", "ttft_ms_median", "requests_per_s")
+    )
+    text = " ".join(" ".join(page).split())
+    assert "P99 ITL is {} and {} times vLLM's with 64 and 256 in service and {} and {} at".format(*itl) in text
+    assert "median TTFT {}, {}, {} and {}; requests/s {}, {}, {} and {}.".format(*ttft, *rates) in text
+
+
 def test_arrivals_of_one_turn():
     """The text gives ratios of requests/s in service, and of P99 TTFT with 256 at once."""
     kept = _kept("arrivals-smollm2-h200.json")
