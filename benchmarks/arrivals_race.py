@@ -9,7 +9,8 @@ A race is SHAPE,ACCEPTANCE_LENGTH,[K/]LOAD,...: without K/, a load is served wit
 and measures: arrivals.py. Both engines serve the same prompts (random tokens with the lengths of ShareGPT), each with
 exactly the same number of output tokens, at the same times. Races follow each other, each with engines of its own; two
 engines of Llama-3.1-8B fit on a card of 80 GB, three do not. In a turn every cell is served once by both engines, one
-after the other, in turns with the other first. Turns follow until `--seconds` are over for the race, and there are `--turns`.
+after the other, in turns with the other first. Turns follow until `--seconds` are over for the race, and there are
+`--turns`.
 
 Printed: medians over turns, ours / vLLM, with the ratio [least, most] by turn; `misses` names what is not as wanted:
 requests/s at least vLLM's, median TTFT at most 1.2 times vLLM's, P99 ITL at most vLLM's.
