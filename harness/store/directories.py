@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.files import remove_leftovers
-from specbench.harness.store.lock_file import is_abandoned
+from specbench.harness.store.lock_file import actual_status
 from specbench.harness.store.masking import masked
 from specbench.harness.store.run_record import Resume, RunRecord, SweepRecord
 from specbench.harness.store.safe_paths import refuse_links
@@ -36,9 +36,7 @@ class RecordDirectory(Generic[AnyRecord]):
 
     @property
     def status(self) -> str:
-        """As recorded; but `interrupted`, not `running`, where the process that measured was certainly killed."""
-        status = self._record.status
-        return "interrupted" if status == "running" and is_abandoned(self.path) else status
+        return actual_status(self.path, self._record.status)
 
     @classmethod
     def find(cls, path: str | os.PathLike[str], what: str, maker: str) -> Path:

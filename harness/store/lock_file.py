@@ -21,3 +21,8 @@ def is_abandoned(directory: Path) -> bool:
         except OSError:  # held, or a file system without locks
             return False
     return True
+
+
+def actual_status(directory: Path, recorded: str) -> str:
+    """As recorded; but `interrupted`, not `running`, where the process that measured was certainly killed."""
+    return "interrupted" if recorded == "running" and is_abandoned(directory) else recorded

@@ -19,6 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from specbench.harness.judge.stored import StoredRun, read_run
+from specbench.harness.store.lock_file import actual_status
 from specbench.harness.store.run_record import OVER
 from specbench.harness.store.safe_paths import path_inside
 from specbench.harness.store.writing import writing
@@ -55,7 +56,8 @@ def add_run(history: Path, run: Path) -> Added:
             outcome = _put(_copy(run, temporary), run, target, history)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    return Added(path=target, outcome=outcome, status=record.status, is_experiment=record.ab is not None)
+    status = actual_status(run, record.status)
+    return Added(path=target, outcome=outcome, status=status, is_experiment=record.ab is not None)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from specbench.harness.cli.main import app
 from specbench.harness.run import track as track_module
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.store.lock_file import LOCK_FILE
 from specbench.harness.store.run_directory import RunDirectory
 
 ARGV = shlex.split("specbench run -s no-spec -s eagle:k=4 --dataset-name gsm8k --num-prompts 3 --label nightly")
@@ -52,6 +53,10 @@ def test_what_was_done_with_each_run_is_said(cli, tmp_path):
     first = cli("history", "add", tmp_path / "h", run, made.path)
     assert f"{run.name} is interrupted: add it again when it has ended" in first.stderr
     assert f"{made.path.name} is an A/B run: kept, but not a point of the history" in first.stderr
+    change(run, status="running")
+    (run / LOCK_FILE).touch()  # nobody holds it: the process was killed
+    killed = cli("history", "add", tmp_path / "h", run)
+    assert f"{run.name} is interrupted: add it again when it has ended" in killed.stderr
     change(run, status="complete")
     again = cli("history", "add", tmp_path / "h", run, made.path)
     assert again.stdout.startswith("replaced, it has continued since: ") and "already there: " in again.stdout
