@@ -41,15 +41,14 @@ def test_arrivals_of_8b():
 
 def test_arrivals_of_8b_without_speculation():
     """The table is the race with 2,048 tokens a step; the text has the ratios with 16,384, and names what is missed."""
-    kept = _kept("arrivals-8b-no-spec-h200.json")
-    rows = kept["race_2048"]
+    rows = _kept("arrivals-8b-no-spec-h200.json")
     printed = table(rows).splitlines()
     page = lines_of(RACE)
     start = page.index(printed[2])
     assert page[start - 2 : start + len(rows)] == printed
     missed = {row["load"]: misses(row) for row in rows}
     assert missed == {"c64": ["ITL P99, ms"], "c256": ["ITL P99, ms"], "r20": [], "r40": ["ITL P99, ms"]}
-    larger = {row["load"]: row for row in kept["race_16384"]}
+    larger = {row["load"]: row for row in _kept("arrivals-chunks-h200.json")["race"]}
     loads = ("c64", "c256", "r20", "r40")
     itl, ttft, rates = (
         [f"{ratios(larger[load], measure)[0]:.2f}" for load in loads]
