@@ -9,8 +9,8 @@ A race is SHAPE,ACCEPTANCE_LENGTH,[K/]LOAD,...: without K/, a load is served wit
 and measures: arrivals.py. Both engines serve the same prompts (random tokens with the lengths of ShareGPT), each with
 exactly the same number of output tokens, at the same times. Races follow each other, each with engines of its own; two
 engines of Llama-3.1-8B fit on a card of 80 GB, three do not. In a turn every cell is served once by both engines, one
-after the other, in turns with the other first. Turns follow until `--seconds` are over for the race, and there are
-`--turns`.
+after the other, in turns with the other first. Turns follow until `--seconds` are over for the race, but at least
+`--turns` of them.
 
 Printed: medians over turns, ours / vLLM, with the ratio [least, most] by turn; `misses` names what is not as wanted:
 requests/s at least vLLM's, median TTFT at most 1.2 times vLLM's, P99 ITL at most vLLM's.
@@ -29,7 +29,7 @@ from pathlib import Path
 
 from arrivals import MAX_MODEL_LEN, Cell, Requests
 from decode_race import HERE, spread
-from race_workers import Worker, cells_of, say
+from race_workers import Worker, at_least_one, cells_of, say
 
 from specbench.workloads.arrivals import arrival_times
 from specbench.workloads.base import WorkloadRequest
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("races", nargs="+", metavar="SHAPE,ACCEPTANCE_LENGTH,[K/]LOAD,...")
     parser.add_argument("--vllm-path", required=True, help="folder that holds the package vllm")
     parser.add_argument("--seconds", type=float, default=240, help="of each race, loading not counted")
-    parser.add_argument("--turns", type=int, default=2, help="at least so many, even when the seconds are over")
+    parser.add_argument("--turns", type=at_least_one, default=2, help="fewest, even if they take longer than --seconds")
     parser.add_argument("--num-requests", type=int, default=500)
     parser.add_argument("--max-output", type=int, default=256, help="cap of the data set's output lengths")
     parser.add_argument("--seed", type=int, default=42)

@@ -110,7 +110,7 @@ def _against_vllm() -> Section:
         styles=Styles().of(frame["series"]),
     )
     commands = (
-        "PYTHONPATH=.ns python3 benchmarks/decode_race.py --vllm-path /tmp/vllm --seconds 240 --output race.json "
+        "PYTHONPATH=.ns python3 benchmarks/decode_race.py --vllm-path /tmp/vllm --seconds 215 --output race.json "
         "llama-3.1-8b,3.0,1x128,8x128,32x128,64x128,128x128"
     )
     return Section(

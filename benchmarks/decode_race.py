@@ -10,11 +10,10 @@
 A race is SHAPE[@GPUS][:alone],ACCEPTANCE_LENGTH,[K/]BxPROMPT,...: without K/, a cell runs without speculation and with
 K = 4. @2 splits the engines' models among two GPUs (tensor parallelism). All engines are loaded first (ours checks its
 outputs then), SGLang's last, so that it is the one that finds too little memory; after that one turn of ours, one of
-vLLM and one of SGLang alternate until `--seconds` are over for the shape, and there are `--turns`, so that a change of
-the machine's speed meets all. vLLM and SGLang have one engine for each K: three engines of Llama-3.1-8B fit on a card
-of 80 GB, five do not; with 32 prompts of 4,096 tokens and K = 4, ours and vLLM's together take 84 GiB. With :alone, for
-shapes that fit only once, engines are loaded, timed and ended one after another: ours for its share of the seconds,
-then each K of the others.
+vLLM and one of SGLang alternate, so that a change of the machine's speed meets all, until `--seconds` are over for the
+shape, but for at least `--turns` turns. vLLM and SGLang have one engine for each K: three engines of Llama-3.1-8B fit
+on a card of 80 GB, five do not. With :alone, for shapes that fit only once, engines are loaded, timed and ended one
+after another: ours for its share of the seconds, then each K of the others.
 
 A turn's figure is (tokens - B) / (time - time of one token each), host time, over as many batches as it takes to decode
 for half a second. Printed: medians of all turns, spread (max - min) / median, ours / theirs by turn; with :alone, of
@@ -39,7 +38,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from race_workers import Cell, MayFail, Worker, cells_of, environment_of, say
+from race_workers import Cell, MayFail, Worker, at_least_one, cells_of, environment_of, say
 
 HERE = Path(__file__).parent
 SIDES = {"ours": "ours", "vllm": "vLLM", "sglang": "SGLang"}
@@ -113,7 +112,7 @@ class Race:
             worker.read("ready")
 
     def run(self, seconds: float, turns: int, save: Callable[[], None]) -> None:
-        """For so long, and at least so many turns of each engine. `save` is called after each turn of all."""
+        """Takes turns for `seconds`, but at least `turns` of each engine; calls `save` after each."""
         if not self.is_alone:
             self._turns(self.entries, seconds, turns, save)
             return
@@ -208,7 +207,7 @@ def main() -> None:
     parser.add_argument("--vllm-path", required=True, help="folder that holds the package vllm")
     parser.add_argument("--sglang-path", help="folder with a setup.sh that sets SGLang up, or with the package sglang")
     parser.add_argument("--seconds", type=float, default=90, help="of each shape")
-    parser.add_argument("--turns", type=int, default=2, help="at least so many, even when the seconds are over")
+    parser.add_argument("--turns", type=at_least_one, default=2, help="fewest, even if they take longer than --seconds")
     parser.add_argument("--output-tokens", type=int, default=128)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()

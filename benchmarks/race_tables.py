@@ -64,7 +64,9 @@ def arrivals() -> Section:
             "Latencies: specbench / vLLM. When 256 requests begin at once, our last first tokens come later than "
             "vLLM's, whose steps take eight times as many prompt tokens.",
         ),
-        _arrivals_table("Llama-3.1-8B's shape, one H200", list(chain(*large)), "As above, acceptance forced to 3.0."),
+        _arrivals_table(
+            "Llama-3.1-8B's shape, one H200", list(chain(*large)), "As above, acceptance forced to 3.0 at K=4."
+        ),
     )
     with_drafts, without = large
     longest = max(statistics.median(row["itl_ms_p99"]["ratios"]) for row in without)

@@ -6,6 +6,7 @@ A worker prints one JSON line with "ready" when its engines are loaded; then, fo
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import json
@@ -89,6 +90,13 @@ class DecodeTimer:
             return num_tokens / sum(self._decode_s() for _ in range(self.num_batches))
         finally:
             gc.enable()
+
+
+def at_least_one(word: str) -> int:
+    """A number of turns, for argparse."""
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is not allowed; allowed: a whole number, 1 or more")
+    return int(word)
 
 
 def say(words: str) -> None:

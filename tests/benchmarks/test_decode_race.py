@@ -189,8 +189,17 @@ def test_two_engines_take_turns(race):
 
 
 def test_a_race_takes_the_turns_asked_for_when_its_seconds_are_over(race):
-    rows, *_ = race("--turns 5 smollm2-135m,2.5,0/1x128")
-    assert [len(rows[0][f"{side}_tps"]) for side in ("ours", "vllm")] == [5, 5]
+    rows, *_ = race("--turns 5 smollm2-135m,2.5,0/1x128 llama-2-70b@2:alone,3.0,0/1x128")
+    assert [len(row[f"{side}_tps"]) for row in rows for side in ("ours", "vllm")] == [5] * 4
+
+
+@pytest.mark.parametrize("turns", ["0", "-1", "two"])
+def test_a_race_of_no_turns_is_refused(monkeypatch, capsys, turns):
+    words = ["decode_race.py", "--vllm-path", "/tmp/vllm", f"--turns={turns}", "smollm2-135m,2.5,0/1x128"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit, match="2"):
+        decode_race.main()
+    assert f"--turns: '{turns}' is not allowed; allowed: a whole number, 1 or more" in capsys.readouterr().err
 
 
 def test_sglang_is_the_third(race, peer):

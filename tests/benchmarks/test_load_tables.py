@@ -56,7 +56,7 @@ def test_arrivals_of_8b_without_speculation():
     )
     text = " ".join(" ".join(page).split())
     assert "P99 ITL is {} and {} times vLLM's with 64 and 256 in service and {} and {} at".format(*itl) in text
-    assert "median TTFT {}, {}, {} and {}; requests/s {}, {}, {} and {}.".format(*ttft, *rates) in text
+    assert "Median TTFT {}, {}, {} and {}; requests/s {}, {}, {} and {}.".format(*ttft, *rates) in text
 
 
 def test_arrivals_of_one_turn():
