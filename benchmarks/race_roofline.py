@@ -80,7 +80,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("races", nargs="+", type=Path, help="files that decode_race.py wrote on an H200")
     files = parser.parse_args().races
-    print(table([row for file in files for row in json.loads(file.read_text(encoding="utf-8"))]))
+    rows = [row for file in files for row in json.loads(file.read_text(encoding="utf-8"))]
+    for shape in {row["shape"] for row in rows} - set(PEERS):
+        parser.error(f"shape: {shape!r} is not allowed; allowed, on one GPU: {', '.join(PEERS)}")
+    print(table(rows))
 
 
 if __name__ == "__main__":

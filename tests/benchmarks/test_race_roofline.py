@@ -10,7 +10,7 @@ from benchmark_pages import BENCHMARKS, cells_of, section
 
 sys.path.insert(0, str(BENCHMARKS))
 
-from race_roofline import ideal, table  # noqa: E402
+from race_roofline import ideal, main, table  # noqa: E402
 
 RACES = ("decode-race-h200.json", "decode-race-h200-more.json")
 KV_BYTES, WEIGHT_BYTES = 32 * 2 * 8 * 128 * 2, 2 * 7.505e9  # 8B: of a token in all layers; without the embedding
@@ -49,3 +49,10 @@ def test_a_round_reads_the_target_once_and_the_head_four_times():
 def test_limits_change_with_rows_and_keys():
     assert [ideal(row(4, batch, 128)).limit for batch in (32, 64)] == ["reading weights", "matrix products"]
     assert ideal(row(0, 32, 4096)).limit == "reading the KV cache"
+
+
+def test_a_race_on_several_cards_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["race_roofline.py", str(BENCHMARKS / "results" / "decode-race-h200-tp.json")])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "@" in (said := capsys.readouterr().err) and "is not allowed; allowed, on one GPU: llama-3.1-8b," in said
