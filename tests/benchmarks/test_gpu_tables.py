@@ -6,22 +6,19 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from benchmark_pages import BENCHMARKS, cells_of, section
 
 from specbench.harness.engines.native.models.all_reduce import best
-from specbench.harness.engines.native.models.shapes import SHAPES
-from specbench.harness.roofline.ideal import STATED_SUMS, pass_parts_s
-from specbench.harness.roofline.machines import STATED
-from specbench.harness.roofline.shape import model_shape
+from specbench.harness.roofline.ideal import STATED_SUMS
 
 sys.path.insert(0, str(BENCHMARKS))
 
 from decode_race import against, ratios, spread  # noqa: E402
 from products_gpu import products  # noqa: E402
+from race_roofline import ideal  # noqa: E402
 from sustained_rounds import row as sustained_row  # noqa: E402
 
 METHODS = ("nccl", "one-shot", "two-shot", "fused")
@@ -132,31 +129,13 @@ def test_sglang_beside():
         assert [row[4], row[7]] == [f"{spread(tps[0]):.1%}", f"{spread(tps[2]):.1%}"]
 
 
-def ideal_tps(name: str, batch: int, num_ranks: int) -> float:
-    """Of decoding without speculation, with the keys of the race's middle: 128 + 64 tokens."""
-    (machine,), config = STATED, SHAPES[name].config
-    shape = model_shape(config.split(num_ranks), 2)
-    if num_ranks > 1:
-        num_sums = 2 * config.num_layers
-        shape = replace(
-            shape,
-            num_kernels=shape.num_kernels - num_sums,
-            head_params=shape.head_params // num_ranks,
-            num_ranks=num_ranks,
-            num_sums=num_sums + 1,
-            sum_bytes=2 * config.hidden_size,
-        )
-    return batch / sum(pass_parts_s(machine, shape, batch=batch, rows=1, context=192, head_rows=1).values())
-
-
 def test_percent_of_roofline():
     found: dict[str, list[str]] = {}
     for cell in _kept("decode-race-h200-tp.json"):
         if cell["k"] == 0:
             name, _, num_ranks = cell["shape"].removesuffix(":alone").partition("@")
-            ideal = ideal_tps(name, cell["batch"], int(num_ranks or 1))
             key = f"{name} {num_ranks or 1}"
-            found.setdefault(key, []).append(f"{statistics.median(cell['ours_tps']) / ideal:.0%}")
+            found.setdefault(key, []).append(f"{statistics.median(cell['ours_tps']) / ideal(cell).tps:.0%}")
     rows = _rows("race.md", "Tensor parallelism", "| 8B", "| 70B")
     assert {row[0]: row[1:] for row in rows} == {
         {"llama-3.1-8b": "8B", "llama-2-70b": "70B"}[key.split()[0]] + f", TP {key.split()[1]}": shares

@@ -21,31 +21,29 @@ def _kept(name: str) -> list | dict:
     return json.loads((BENCHMARKS / "results" / name).read_text(encoding="utf-8"))
 
 
+def _assert_on_the_page(rows: list) -> None:
+    header, marks, *cells = table(rows).splitlines()
+    page = lines_of(RACE)
+    start = page.index(cells[0]) - 2
+    assert page[start : start + 2 + len(cells)] == [header, marks, *cells]
+
+
 def test_arrivals():
     rows = _kept("arrivals-h100.json")
-    printed = table(rows).splitlines()
-    page = lines_of(RACE)
-    start = page.index(printed[0])
-    assert page[start : start + len(printed)] == printed
+    _assert_on_the_page(rows)
     assert not any(map(misses, rows)) and {len(row["ours"]) for row in rows} == {2}
 
 
 def test_arrivals_of_8b():
     rows = _kept("arrivals-8b-h200.json")
-    printed = table(rows).splitlines()
-    page = lines_of(RACE)
-    start = page.index(printed[2])
-    assert page[start - 2 : start + len(rows)] == printed
+    _assert_on_the_page(rows)
     assert not any(map(misses, rows))
 
 
 def test_arrivals_of_8b_without_speculation():
     """The table is the race with 2,048 tokens a step; the text has the ratios with 16,384, and names what is missed."""
     rows = _kept("arrivals-8b-no-spec-h200.json")
-    printed = table(rows).splitlines()
-    page = lines_of(RACE)
-    start = page.index(printed[2])
-    assert page[start - 2 : start + len(rows)] == printed
+    _assert_on_the_page(rows)
     missed = {row["load"]: misses(row) for row in rows}
     assert missed == {"c64": ["ITL P99, ms"], "c256": ["ITL P99, ms"], "r20": [], "r40": ["ITL P99, ms"]}
     larger = {row["load"]: row for row in _kept("arrivals-chunks-h200.json")["race"]}
@@ -54,7 +52,7 @@ def test_arrivals_of_8b_without_speculation():
         [f"{ratios(larger[load], measure)[0]:.2f}" for load in loads]
         for measure in ("itl_ms_p99", "ttft_ms_median", "requests_per_s")
     )
-    text = " ".join(" ".join(page).split())
+    text = " ".join(" ".join(lines_of(RACE)).split())
     assert "P99 ITL is {} and {} times vLLM's with 64 and 256 in service and {} and {} at".format(*itl) in text
     assert "Median TTFT {}, {}, {} and {}; requests/s {}, {}, {} and {}.".format(*ttft, *rates) in text
 

@@ -51,8 +51,16 @@ def test_limits_change_with_rows_and_keys():
     assert ideal(row(0, 32, 4096)).limit == "reading the KV cache"
 
 
-def test_a_race_on_several_cards_is_refused(monkeypatch, capsys):
+def test_ranks_share_the_reads_and_sum():
+    """Half of the weights and keys each; 65 sums of a row of 8 KiB."""
+    found = ideal({**row(0, 1, 128), "shape": "llama-3.1-8b@2:alone"})
+    seconds = (WEIGHT_BYTES + KV_BYTES * 193) / 2 / 4.57e12 + 65 * (2.3e-6 + 8192 / 3.3e11)
+    assert found.tps == pytest.approx(1 / seconds, rel=1e-3)
+
+
+def test_drafts_on_several_cards_are_refused(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["race_roofline.py", str(BENCHMARKS / "results" / "decode-race-h200-tp.json")])
     with pytest.raises(SystemExit, match="2"):
         main()
-    assert "@" in (said := capsys.readouterr().err) and "is not allowed; allowed, on one GPU: llama-3.1-8b," in said
+    said = capsys.readouterr().err
+    assert "shape: 'llama-3.1-8b@2' is not allowed with drafts; allowed: shapes on one GPU" in said
