@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from decode_timer import DecodeTimer, answer_turns
 from peer_shapes import prompts_of
-from race_workers import NUM_BATCHED, Cell, DecodeTimer
+from race_workers import NUM_BATCHED, Cell
 
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.engine import Engine
@@ -155,8 +156,7 @@ def main() -> None:
         gc.collect()
         gc.freeze()
         print(json.dumps(dict(ready=shape, checks=[cell.check for cell in cells])), flush=True)
-        for _ in sys.stdin:
-            print(json.dumps(dict(figures=[cell.timer.tps() for cell in cells])), flush=True)
+        answer_turns([cell.timer for cell in cells])
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ import sys
 import time
 from typing import Any
 
+from decode_timer import DecodeTimer, answer_turns
 from peer_shapes import MAX_POSITION, num_cached, vocabulary, write_configs
-from race_workers import Cell, DecodeTimer
+from race_workers import Cell
 
 # The cache has a fixed size, as several engines share the card. The fraction only says how much of what was free at the
 # start SGLang leaves alone; other engines that load meanwhile count as its own use, so it must not be low.
@@ -104,9 +105,7 @@ def main() -> None:
         except Exception as error:  # SGLang refuses a request with errors of several libraries
             missing[str(cell)] = f"{type(error).__name__}: {error}"
     print(json.dumps(dict(ready=list(map(str, cells)), missing=missing, accepted=accepted)), file=answers)
-    for _ in sys.stdin:
-        figures = [timers[cell].tps() if cell in timers else None for cell in cells]
-        print(json.dumps(dict(figures=figures)), file=answers)
+    answer_turns([timers.get(cell) for cell in cells], answers)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from decode_timer import DecodeTimer, answer_turns
 from peer_shapes import kv_bytes, num_cached, vocabulary, write_configs
-from race_workers import NUM_BATCHED, Cell, DecodeTimer
+from race_workers import NUM_BATCHED, Cell
 
 if TYPE_CHECKING:
     from vllm.entrypoints.llm import LLM
@@ -73,8 +74,7 @@ def main() -> None:
 
     timers = [DecodeTimer(partial(generate, cell), cell.batch, num_tokens) for cell in cells]
     print(json.dumps(dict(ready=[str(cell) for cell in cells])), flush=True)
-    for _ in sys.stdin:
-        print(json.dumps(dict(figures=[timer.tps() for timer in timers])), flush=True)
+    answer_turns(timers)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
-"""What the races of benchmarks/ share: cells, and the processes that time them. Standard library only.
+"""What the races of benchmarks/ share: cells, and the processes that time them (decode_timer.py in these). Standard
+library only.
 
 A worker prints one JSON line with "ready" when its engines are loaded; then, for each line on standard input, one with
-"figures". Everything else that it prints is passed over.
+"figures", of which `settle` gets none. Everything else that it prints is passed over.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import json
-import math
 import os
 import re
 import signal
@@ -25,8 +24,7 @@ from typing import IO, Any
 
 NUM_BATCHED = 16384  # tokens of a step at most, in ours and in vLLM, whose default it is on an H100 and an H200
 DRAFTS = (0, 4)  # of a cell that names none
-MIN_DECODE_S = 0.5  # of a figure: a batch of a small model decodes for 40 ms, which the host's noise changes by a third
-_SHORTEST_S = 20e-3  # of one batch; where a slow prefill leaves less, a figure must not take hundreds of batches
+SETTLE = "settle"
 LIMIT_S = 300.0  # to load, and for a turn, of a worker that may fail
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _SHOWN_LINES, _SHOWN_CHARACTERS = 25, 160
@@ -53,43 +51,6 @@ def cells_of(loads: list[str], parse: Callable[[str], Any] = Cell.parse) -> dict
     words = [word for load in loads for word in ([load] if "/" in load else [f"{k}/{load}" for k in DRAFTS])]
     found = [parse(word) for word in words]
     return {k: [cell for cell in found if cell.k == k] for k in sorted({cell.k for cell in found})}
-
-
-class DecodeTimer:
-    """Times one cell of an engine: decode tokens per second, (tokens - B) / (time - time of one token each).
-
-    `generate`: runs a batch of so many output tokens, seconds. Warms up first. A figure covers as many batches as it
-    takes to decode for `MIN_DECODE_S`, 25 at most. Their number is found in the first turn, when no other engine loads
-    any more, by the longer of two batches; all ranks of an engine take rank 0's (`agree`). No garbage is collected
-    while a figure is measured: a full collection takes 0.1 s, a fifth of a figure.
-    """
-
-    def __init__(
-        self,
-        generate: Callable[[int], float],
-        batch: int,
-        num_tokens: int,
-        agree: Callable[[int], int] = lambda number: number,
-    ):
-        self._generate, self._batch, self._num_tokens, self._agree = generate, batch, num_tokens, agree
-        self.num_batches = 0  # not found yet
-        for tokens in (16, 1, num_tokens):
-            generate(tokens)
-
-    def _decode_s(self) -> float:
-        prefill_s = self._generate(1)
-        return self._generate(self._num_tokens) - prefill_s
-
-    def tps(self) -> float:
-        gc.disable()
-        try:
-            if not self.num_batches:
-                decode_s = max(self._decode_s(), self._decode_s(), _SHORTEST_S)
-                self.num_batches = self._agree(math.ceil(MIN_DECODE_S / decode_s))
-            num_tokens = self.num_batches * self._batch * (self._num_tokens - 1)
-            return num_tokens / sum(self._decode_s() for _ in range(self.num_batches))
-        finally:
-            gc.enable()
 
 
 def at_least_one(word: str) -> int:
@@ -163,6 +124,10 @@ class Worker:
             process.stdin.flush()
         return self.read("figures")
 
+    def settle(self) -> None:
+        """Runs every cell, without a figure, so that the first turn is like the others."""
+        self.ask(SETTLE)
+
     def turn(self) -> dict[Any, float]:
         """Every cell once."""
         return dict(zip(self.cells, self.ask("turn"), strict=True))
@@ -203,6 +168,10 @@ class MayFail(Worker):
             self.accepted = {cell: about["accepted"].get(str(cell)) for cell in self.cells}
             for cell, reason in self.missing.items():
                 print(f"{cell}: {reason}", file=sys.stderr, flush=True)
+
+    def settle(self) -> None:
+        if not self.has_failed:
+            self._tried(lambda: self.ask(SETTLE))
 
     def turn(self) -> dict[Any, float]:
         figures = None if self.has_failed else self._tried(lambda: self.ask("turn"))

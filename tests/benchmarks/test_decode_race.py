@@ -16,8 +16,9 @@ sys.path.append(str(BENCHMARKS))
 import decode_race  # noqa: E402
 import race_workers  # noqa: E402
 from decode_race import table  # noqa: E402
+from decode_timer import MIN_DECODE_S, DecodeTimer  # noqa: E402
 from peer_shapes import SHAPES, kv_bytes, vocabulary  # noqa: E402
-from race_workers import MIN_DECODE_S, Cell, DecodeTimer, environment_of  # noqa: E402
+from race_workers import Cell, environment_of  # noqa: E402
 
 from specbench.harness.engines.native.models.shapes import published_shape  # noqa: E402
 
@@ -118,10 +119,10 @@ def test_a_figure_sums_batches_until_they_decode_long_enough():
     timer = DecodeTimer(generate, batch=8, num_tokens=101)
     assert asked == [16, 1, 101]  # warm-up, of which nothing is counted
     del asked[:]
+    timer.settle()
+    assert asked == [1, 101] * 2 and timer.num_batches == 2  # by the slower of two
     assert timer.tps() == pytest.approx(2 * 8 * 100 / (0.2 + 0.3))
-    assert asked == [1, 101] * 4 and timer.num_batches == 2  # of the slower of two, which are not counted
-    timer.tps()
-    assert asked == [1, 101] * 6
+    assert asked == [1, 101] * 4
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_figure_sums_batches_until_they_decode_long_enough():
 def test_batches_of_a_figure(decode_s, num_batches):
     """With a prefill that took too long, little or nothing seems to be left for decoding."""
     timer = DecodeTimer(lambda tokens: 3.0 + decode_s * (tokens > 1), batch=1, num_tokens=2)
-    timer.tps()
+    timer.settle()
     assert timer.num_batches == num_batches
 
 
@@ -142,7 +143,7 @@ def test_the_number_of_batches_is_not_found_while_other_engines_load():
 
     timer = DecodeTimer(generate, batch=32, num_tokens=11)
     is_loading = False
-    timer.tps()
+    timer.settle()
     assert timer.num_batches == 1
 
 
@@ -151,23 +152,25 @@ def test_no_garbage_is_collected_while_a_figure_is_measured():
 
     def generate(tokens: int) -> float:
         collects.append(gc.isenabled())
-        if len(collects) > 8:
+        if len(collects) > 10:
             raise RuntimeError("the engine fails")
         return 0.1 * tokens
 
     timer = DecodeTimer(generate, batch=1, num_tokens=11)
     del collects[:]
+    timer.settle()
+    assert collects == [False] * 4 and gc.isenabled()
     timer.tps()
     assert collects == [False] * 6 and gc.isenabled()
     with pytest.raises(RuntimeError):
-        timer.tps()
-        timer.tps()
+        for _ in range(3):
+            timer.tps()
     assert gc.isenabled()
 
 
 def test_ranks_take_the_number_of_batches_of_the_first():
     timer = DecodeTimer(lambda tokens: 0.1 * tokens, 1, 2, agree=lambda number: number + 2)
-    timer.tps()
+    timer.settle()
     assert timer.num_batches == 7
 
 
@@ -183,6 +186,7 @@ def test_two_engines_take_turns(race):
     ours = ["decode_ours.py", "llama-3.1-8b@2", "8", ["0/1x128", "4/1x128", "4/8x128"]]
     vllm = [["decode_vllm.py", "llama-3.1-8b@2", "8", cells] for cells in (["0/1x128"], ["4/1x128", "4/8x128"])]
     assert starts == [ours, *vllm]  # our second rank tells nothing
+    assert [line[1] for line in told if len(line) == 2] == ["settle"] * 3 + ["turn"] * 6
     header, _, line, *_ = printed.splitlines()
     assert "SGLang" not in header
     assert line == "| llama-3.1-8b@2 | 0 | 1 | 128 | 300 | 0.0% | 200 | 0.0% | 1.50 [1.50, 1.50] | 1 of 1 / 0 |"
@@ -246,11 +250,11 @@ def test_alone_engines_follow_each_other(race, peer):
     rows, told, printed, _ = race(f"--sglang-path {peer} {words}")
     assert [row["shape"] for row in rows] == ["smollm2-135m", "llama-2-70b@2:alone", "llama-2-70b@2:alone"]
     assert all(len(row[f"{side}_tps"]) == 2 for row in rows for side in ("ours", "vllm"))
-    turns = [line for line in told if line[1] != "smollm2-135m"][4:]  # after two turns of the first
-    ours, vllm = ["decode_ours.py", "turn"], ["decode_vllm.py", "turn"]
+    turns = [line for line in told if line[1] != "smollm2-135m"][6:]  # after those of the first
+    ours, vllm = ([[f"decode_{side}.py", word] for word in ("settle", "turn", "turn")] for side in ("ours", "vllm"))
     assert [line[:2] for line in turns] == [
-        *[["decode_ours.py", "llama-2-70b@2"], ours, ours],
-        *[["decode_vllm.py", "llama-2-70b@2"], vllm, vllm] * 2,
+        *[["decode_ours.py", "llama-2-70b@2"], *ours],
+        *[["decode_vllm.py", "llama-2-70b@2"], *vllm] * 2,
     ]
     assert "| llama-2-70b@2:alone | 4 | 2 | 128 | 300 | 0.0% | 200 | 0.0% | 1.50 [1.50, 1.50] |" in printed
     # Its fake refuses two ranks.
