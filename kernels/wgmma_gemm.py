@@ -116,11 +116,13 @@ def choose_tiles(
     rows = next(block for block in ROW_BLOCKS if block >= num_rows)
     fitting = (split for split, clusters in _CLUSTERS.items() if num_tiles * _NUM_SMS <= clusters * num_sms)
     split = next((split for split in fitting if num_inputs >= split * _LINE), 1)
-    return Tiles(outputs, rows, split) if num_tiles * split >= _busy(rows) * num_sms else None
+    num_blocks = num_tiles * split
+    at_once = -(-num_blocks // num_sms) * num_sms  # in whole waves
+    return Tiles(outputs, rows, split) if num_blocks >= _busy(rows) * at_once else None
 
 
 def _busy(rows: int) -> float:
-    """The share of multiprocessors that must have work."""
+    """The share of multiprocessors that must have work, also in the last wave of tiles."""
     return 0.33 if rows <= 80 else 0.6
 
 

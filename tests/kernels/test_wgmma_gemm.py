@@ -67,6 +67,13 @@ def test_blocks_for_half_of_a_card_gain_with_few_rows_only(shape):
     assert [choose_tiles(rows, *shape) is None for rows in (64, 80, 96, 128, 160)] == [False] * 2 + [True] * 3
 
 
+def test_a_second_wave_with_little_work_is_left_to_cublas():
+    """140 tiles of Qwen2.5-1.5B's gate/up as a plain product, which is what is tried where the gated one is refused."""
+    assert [choose_tiles(rows, 17920, 1536, False) for rows in (96, 128, 160)] == [None] * 3
+    tiles = choose_tiles(160, 32000, 4096, False)
+    assert tiles is not None and tiles.split == 1, "250 tiles fill two waves"
+
+
 def test_rows_that_would_be_padded_most_go_to_cublas():
     chosen = [choose_tiles(rows, 28672, 4096, True) for rows in (128, 129, 144, 145, 160)]
     assert [tiles and tiles.rows for tiles in chosen] == [128, None, None, 160, 160]
