@@ -67,8 +67,7 @@ def arrivals() -> Section:
         _arrivals_table(
             "Llama-3.1-8B's shape, one H200",
             list(chain(*large)),
-            "As above, acceptance forced to 3.0 at K=4. Our step takes at most 2,048 prompt tokens, without speculation "
-            "512.",
+            "As above, acceptance forced to 3.0 at K=4. Our step takes at most 2,048 tokens, without speculation 512.",
         ),
     )
     with_drafts, without = large
