@@ -110,8 +110,8 @@ def _against_vllm() -> Section:
         styles=Styles().of(frame["series"]),
     )
     commands = (
-        "PYTHONPATH=.ns python3 benchmarks/decode_race.py --vllm-path /tmp/vllm --seconds 215 --output race.json "
-        "llama-3.1-8b,3.0,1x128,8x128,32x128,64x128,128x128"
+        "PYTHONPATH=.ns python3 benchmarks/decode_race.py --vllm-path /tmp/vllm --seconds 0 --turns 10 "
+        "--output race.json llama-3.1-8b,3.0,1x128,8x128,32x128,64x128,128x128"
     )
     return Section(
         title="Against vLLM 0.26 on one H200",

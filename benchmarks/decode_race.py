@@ -10,11 +10,11 @@
 A race is SHAPE[@GPUS][:alone],ACCEPTANCE_LENGTH,[K/]BxPROMPT,...: without K/, a cell runs without speculation and with
 K = 4. @2 splits the engines' models among two GPUs (tensor parallelism). All engines are loaded first (ours checks its
 outputs then), SGLang's last, so that it is the one that finds too little memory. Every engine then runs each cell twice
-without a figure; after that one turn of ours, one of vLLM and one of SGLang alternate, so that a change of the
-machine's speed meets all, until `--seconds` are over for the shape, but for at least `--turns` turns. vLLM and SGLang
-have one engine for each K: three engines of Llama-3.1-8B with 128 prompt tokens fit on a card of 80 GB, five do not;
-with 32 prompts of 4,096 three do not fit on an H200. With :alone, for shapes that fit only once, engines are loaded,
-timed and ended one after another: ours for its share of the seconds, then each K of the others.
+to find how many batches a figure takes; after that one turn of ours, one of vLLM and one of SGLang alternate, so that a
+change of the machine's speed meets all, until `--seconds` are over for the shape, but for at least `--turns` turns.
+vLLM and SGLang have one engine for each K: three engines of Llama-3.1-8B with 128 prompt tokens fit on a card of 80 GB,
+five do not; with 32 prompts of 4,096 three do not fit on an H200. With :alone, for shapes that fit only once, engines
+are loaded, timed and ended one after another: ours for its share of the seconds, then each K of the others.
 
 A turn's figure is (tokens - B) / (time - time of one token each), host time, over as many batches as it takes to decode
 for half a second. Printed: medians of all turns, spread (max - min) / median, ours / theirs by turn; with :alone, of

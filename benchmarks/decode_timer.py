@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
-from race_workers import SETTLE
+from race_workers import SETTLE, TURN
 
 MIN_DECODE_S = 0.5  # of a figure: a batch of a small model decodes for 40 ms, which the host's noise changes by a third
 _SHORTEST_S = 20e-3  # of one batch; where a slow prefill leaves less, a figure must not take hundreds of batches
@@ -20,9 +20,9 @@ class DecodeTimer:
     """Times one cell of an engine: decode tokens per second, (tokens - B) / (time - time of one token each).
 
     `generate`: runs a batch of so many output tokens, seconds. Warms up first. A figure covers as many batches as it
-    takes to decode for `MIN_DECODE_S`, 25 at most. `settle` finds their number, when no other engine loads any more,
-    by the longer of two batches; all ranks of an engine take rank 0's (`agree`). No garbage is collected meanwhile: a
-    full collection takes 0.1 s, a fifth of a figure.
+    takes to decode for `MIN_DECODE_S`, 25 at most. `settle`, called when no engine loads any more, finds their number
+    from the slower of two batches; all ranks of an engine take rank 0's (`agree`). No garbage is collected meanwhile:
+    a full collection takes 0.1 s, a fifth of a figure.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class DecodeTimer:
         self.num_batches = self._agree(math.ceil(MIN_DECODE_S / decode_s))
 
     def tps(self) -> float:
+        assert self.num_batches, "settle() comes first"
         num_tokens = self.num_batches * self._batch * (self._num_tokens - 1)
         with _no_garbage():
             return num_tokens / sum(self._decode_s() for _ in range(self.num_batches))
@@ -69,6 +70,8 @@ def answer_turns(timers: Sequence[DecodeTimer | None], answers: IO[str] | None =
             for timer in timers:
                 if timer is not None:
                     timer.settle()
-        else:
+        elif line.strip() == TURN:
             figures = [None if timer is None else timer.tps() for timer in timers]
+        else:
+            raise SystemExit(f"{line.strip()!r} is not allowed; allowed: {SETTLE}, {TURN}")
         print(json.dumps(dict(figures=figures)), file=answers, flush=True)

@@ -1,8 +1,8 @@
-"""What the races of benchmarks/ share: cells, and the processes that time them (decode_timer.py in these). Standard
-library only.
+"""What the races of benchmarks/ share: cells, and the processes that time them. Standard library only.
 
-A worker prints one JSON line with "ready" when its engines are loaded; then, for each line on standard input, one with
-"figures", of which `settle` gets none. Everything else that it prints is passed over.
+A worker prints one JSON line with "ready" when its engines are loaded, then one with "figures" for each line on
+standard input. In decode_race.py (its workers: decode_timer.py) the line `settle` is answered by an empty list.
+Everything else that a worker prints is passed over.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import IO, Any
 
 NUM_BATCHED = 16384  # tokens of a step at most, in ours and in vLLM, whose default it is on an H100 and an H200
 DRAFTS = (0, 4)  # of a cell that names none
-SETTLE = "settle"
-LIMIT_S = 300.0  # to load, and for a turn, of a worker that may fail
+SETTLE, TURN = "settle", "turn"
+LIMIT_S = 300.0  # to load, to settle, and for a turn, of a worker that may fail
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 _SHOWN_LINES, _SHOWN_CHARACTERS = 25, 160
 
@@ -125,12 +125,12 @@ class Worker:
         return self.read("figures")
 
     def settle(self) -> None:
-        """Runs every cell, without a figure, so that the first turn is like the others."""
+        """Every cell finds how many batches a figure takes; nothing of that is counted."""
         self.ask(SETTLE)
 
     def turn(self) -> dict[Any, float]:
         """Every cell once."""
-        return dict(zip(self.cells, self.ask("turn"), strict=True))
+        return dict(zip(self.cells, self.ask(TURN), strict=True))
 
     def kill(self) -> None:
         for process in self._processes:
@@ -169,12 +169,12 @@ class MayFail(Worker):
             for cell, reason in self.missing.items():
                 print(f"{cell}: {reason}", file=sys.stderr, flush=True)
 
-    def settle(self) -> None:
-        if not self.has_failed:
-            self._tried(lambda: self.ask(SETTLE))
+    def ask(self, words: str) -> Any:
+        """None once it has failed."""
+        return None if self.has_failed else self._tried(lambda: super(MayFail, self).ask(words))
 
     def turn(self) -> dict[Any, float]:
-        figures = None if self.has_failed else self._tried(lambda: self.ask("turn"))
+        figures = self.ask(TURN)
         if figures is None:
             return {}
         return {cell: tps for cell, tps in zip(self.cells, figures, strict=True) if tps is not None}

@@ -64,7 +64,7 @@ class Engine:
         num = sampling_params["max_new_tokens"]
         if len(input_ids) == 7:
             raise ValueError("seven are refused")
-        if len(input_ids) == 5 and self.calls > 9:
+        if len(input_ids) == 5 and self.calls > 9 or len(input_ids) == 6 and self.calls > 4:
             sys.stderr.write("torch.OutOfMemoryError: CUDA out | of memory\\nRuntimeError: scheduler died\\n")
             os._exit(3)
         now[0] += num
@@ -236,6 +236,12 @@ def test_an_engine_of_sglang_that_dies_leaves_the_race_to_the_others(race, peer)
     assert first["sglang_tps"] == [] and first["sglang_missing"].endswith("no memory for 99")
     assert len(second["sglang_tps"]) == 1 and second["sglang_missing"] == "torch.OutOfMemoryError: CUDA out / of memory"
     assert "scheduler died" in said and "| missing: RuntimeError: torch.OutOfMemoryError: no memory for 99 |" in printed
+
+
+def test_an_engine_of_sglang_that_dies_before_the_first_turn_is_missing(race, peer):
+    (row,), _, _, said = race(f"--sglang-path {peer} llama-3.1-8b,3.0,4/6x128")
+    assert row["sglang_tps"] == [] and row["sglang_missing"] == "torch.OutOfMemoryError: CUDA out / of memory"
+    assert [len(row[f"{side}_tps"]) for side in ("ours", "vllm")] == [2, 2] and "scheduler died" in said
 
 
 def test_a_worker_without_an_answer_is_ended(race, peer, monkeypatch):

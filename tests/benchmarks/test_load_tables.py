@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Callable
 
 import numpy as np
 from benchmark_pages import BENCHMARKS, cells_of, lines_of, section
@@ -48,20 +49,27 @@ def test_arrivals_of_8b_without_speculation():
     assert not any(map(misses, rows)) and {row["ours_settings"]["max_num_batched_tokens"] for row in rows} == {512}
     others = _kept("arrivals-chunks-h200.json")
     text = " ".join(" ".join(lines_of(RACE)).split())
-    said = "With 2,048 tokens a step {}, {}, {} and {} (".format(*_medians(others["race_2048"], "itl_ms_p99"))
-    assert said in text
-    first = [row | {side: row[side][:1] for side in ("ours", "vllm")} for row in others["race"]]  # a second was cut off
-    by_load = sorted(first, key=lambda row: ("c64", "c256", "r20", "r40").index(row["load"]))
-    assert "longer does) {}, {}, {} and {}.".format(*_medians(by_load, "itl_ms_p99")) in text
-    rates = _medians(others["race_2048"], "requests_per_s")
-    assert "requests/s were then {}, {}, {} and {} times vLLM's".format(*rates) in text
-    itl = [[[turn["itl_ms_p99"] for turn in row[side]] for side in ("ours", "vllm")] for row in rows]
-    better = [f"{statistics.median(ours) / min(theirs):.2f}" for ours, theirs in itl]
-    assert "our P99 ITL is {}, {}, {} and {} times vLLM's".format(*better) in text
+    for rows_of, said in (("race_2048", "With 2,048 tokens a step {} ("), ("race", "With 16,384 tokens {} (")):
+        assert said.format(_medians(others[rows_of], "itl_ms_p99")) in text
+    assert f"two turns); requests/s {_medians(others['race_2048'], 'requests_per_s')}." in text
+    rates = _against_the_better_turn(rows, "requests_per_s", max)
+    assert f"we serve {rates} times as many requests a second" in text
+    assert f"our P99 ITL is {_against_the_better_turn(rows, 'itl_ms_p99', min)} times vLLM's" in text
 
 
-def _medians(rows: list, measure: str) -> list[str]:
-    return [f"{statistics.median(ratios(row, measure)):.2f}" for row in rows]
+def _medians(rows: list, measure: str) -> str:
+    by_load = {row["load"]: statistics.median(ratios(row, measure)) for row in rows}
+    return _listed([by_load[load] for load in ("c64", "c256", "r20", "r40")])
+
+
+def _against_the_better_turn(rows: list, measure: str, better: Callable) -> str:
+    turns = [[[turn[measure] for turn in row[side]] for side in ("ours", "vllm")] for row in rows]
+    return _listed([statistics.median(ours) / better(theirs) for ours, theirs in turns])
+
+
+def _listed(figures: list[float]) -> str:
+    *others, last = (f"{figure:.2f}" for figure in figures)
+    return f"{', '.join(others)} and {last}"
 
 
 def test_arrivals_of_one_turn():
