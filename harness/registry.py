@@ -123,7 +123,8 @@ class StrategyKind:
             is_number = isinstance(known[key].default, int)
             if is_number and not _WHOLE.fullmatch(text):
                 usual = " as numbers are written" if text.removeprefix("-").isdecimal() else ""
-                raise ValueError(f"{cls.name}: {key}={text!r:.40} is not a whole number{usual}")
+                bounds = f"; allowed: 1 to {cls.most_depth}" if key == cls.depth_option else ""
+                raise ValueError(f"{cls.name}: {key}={text!r:.40} is not a whole number{usual}{bounds}")
             values[key] = int(text) if is_number else text
         return cls(**values)
 

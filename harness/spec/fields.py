@@ -49,6 +49,13 @@ class Option:
     def flag(self) -> str:
         return self.flags[0]
 
+    @property
+    def bounds(self) -> str:
+        """The end of an error about a number that has a least: `; allowed: 0 to 20`."""
+        if self.least is None:
+            return ""
+        return f"; allowed: {self.least} " + ("or more" if self.most is None else f"to {self.most}")
+
 
 def option(default: object = MISSING, help: str = "", *, flags: str = "", **attributes: typing.Any) -> typing.Any:
     """A field of an options dataclass. `flags`: separated by spaces; `attributes`: further fields of Option."""
@@ -189,7 +196,7 @@ def read_text(spec: Option, text: str | None) -> Value:
         return spec.kind(text)
     except ValueError:
         what = "a whole number" if spec.kind is int else "a number"
-        raise ValueError(f"{spec.name}: {text!r} is not {what}") from None
+        raise ValueError(f"{spec.name}: {text!r} is not {what}{spec.bounds}") from None
 
 
 def refuse_empty(name: str, value: object) -> None:

@@ -58,7 +58,7 @@ def test_arms_that_cannot_be_read_are_refused(text, message):
         ("eagel", "did you mean 'eagle'"),
         ("eagle:depth=3", "eagle: unknown option 'depth'='3'; allowed: k, k_table, head"),
         ("no-spec:k=3", "no-spec: unknown option 'k'='3'; allowed: none"),
-        ("eagle:k=four", "eagle: k='four' is not a whole number"),
+        ("eagle:k=four", "eagle: k='four' is not a whole number; allowed: 1 to 8"),
         ("eagle:k=0", "eagle: k=0 is not allowed; allowed: 1 to 8"),
         ("naive-eagle:k=9", "naive-eagle: k=9 is not allowed; allowed: 1 to 8"),
         ("ngram:k=17", "ngram: k=17 is not allowed; allowed: 1 to 16"),
