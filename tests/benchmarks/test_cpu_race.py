@@ -71,7 +71,10 @@ def test_sides_take_turns_and_answers_of_one_token_are_left_out(monkeypatch):
     assert min(turn.cpu_s for turn in found) >= 0
 
 
-@pytest.mark.parametrize("name", ["cpu-race.json", "cpu-race-fast-memory.json", "cpu-race-fast-memory-later.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["cpu-race.json", "cpu-race-another.json", "cpu-race-fast-memory.json", "cpu-race-fast-memory-later.json"],
+)
 def test_the_stored_race_says_what_its_turns_and_the_page_say(name):
     stored = json.loads((BENCHMARKS / "results" / name).read_text())
     turns = [Turn(**turn) for turn in stored["turns"]]
