@@ -55,6 +55,7 @@ class DecodeTimer:
 
 @contextlib.contextmanager
 def _no_garbage() -> Iterator[None]:
+    """As harness/engines/no_gc.py, which the processes of other engines cannot import."""
     gc.disable()
     try:
         yield

@@ -171,7 +171,8 @@ class MayFail(Worker):
 
     def ask(self, words: str) -> Any:
         """None once it has failed."""
-        return None if self.has_failed else self._tried(lambda: super(MayFail, self).ask(words))
+        ask = super().ask
+        return None if self.has_failed else self._tried(lambda: ask(words))
 
     def turn(self) -> dict[Any, float]:
         figures = self.ask(TURN)

@@ -50,11 +50,11 @@ class Option:
         return self.flags[0]
 
     @property
-    def bounds(self) -> str:
-        """The end of an error about a number that has a least: `; allowed: 0 to 20`."""
+    def allowed_numbers(self) -> str:
+        """`0 to 20` or `1 or more`; empty where no least is stated."""
         if self.least is None:
             return ""
-        return f"; allowed: {self.least} " + ("or more" if self.most is None else f"to {self.most}")
+        return f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
 
 
 def option(default: object = MISSING, help: str = "", *, flags: str = "", **attributes: typing.Any) -> typing.Any:
@@ -196,7 +196,8 @@ def read_text(spec: Option, text: str | None) -> Value:
         return spec.kind(text)
     except ValueError:
         what = "a whole number" if spec.kind is int else "a number"
-        raise ValueError(f"{spec.name}: {text!r} is not {what}{spec.bounds}") from None
+        allowed = f"; allowed: {spec.allowed_numbers}" if spec.allowed_numbers else ""
+        raise ValueError(f"{spec.name}: {text!r} is not {what}{allowed}") from None
 
 
 def refuse_empty(name: str, value: object) -> None:

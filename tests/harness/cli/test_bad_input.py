@@ -115,6 +115,7 @@ OPTIONS = [
     ("--num-pages 1", "num_pages: 1 is not allowed; must be >= 2"),
     ("--num-prompts abc", "num_prompts: 'abc' is not a whole number"),
     ("--logprobs 1.5", "logprobs: '1.5' is not a whole number; allowed: 0 to 20"),
+    ("--num-layers x", "num_layers: 'x' is not a whole number; allowed: 1 or more"),
     ("--tensor-parallel-size two", "tensor_parallel_size: 'two' is not a whole number; allowed: 1 to 4"),
     ("--temperature-grid 0 --temperature-grid a,b", "temperature_grid: 'a,b' is not a number"),
     (
