@@ -73,7 +73,7 @@ __device__ __forceinline__ float widened(u16 bits) {
 // silu(gate) * up, both rounded first, as torch's operators have them.
 __device__ __forceinline__ float silu_times(float gate, float up) {
   gate = widened(rounded(gate));
-  return gate / (1.0f + __expf(-gate)) * widened(rounded(up));
+  return __fdividef(gate, 1.0f + __expf(-gate)) * widened(rounded(up));
 }
 
 __device__ __forceinline__ void load_tile_16(u32 (&a)[4], u32 from) {

@@ -17,6 +17,7 @@ from torch import Tensor
 from specbench.harness.engines.native.models.forward import Attention, ForwardBatch, KVCache, Pieces, run_pieces
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.no_gc import no_collection
+from specbench.kernels import cublas_choice
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE
@@ -35,10 +36,11 @@ def capturing(pool: GraphPool) -> Iterator[torch.cuda.CUDAGraph]:
 
 
 def warm_up(run: Callable[[], object]) -> None:
-    """Runs the work that is about to be captured, on a side stream as torch requires."""
+    """Runs the work that is about to be captured, on a side stream as torch requires. Its large matrix products are
+    timed with all of cuBLAS' algorithms."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    with torch.cuda.stream(side), cublas_choice.search():
         for _ in range(_NUM_CAPTURE_WARM_UPS):
             run()
     torch.cuda.current_stream().wait_stream(side)

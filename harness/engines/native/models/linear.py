@@ -6,7 +6,8 @@ about twice as fast as torch's `F.linear`, which reads an [O, I] weight in file 
 out the weight once (`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses), and that
 the weight is not tiny, where its call costs more than the product. Every strategy, `no-spec` included, uses the same
 products. On a GPU the few rows of a decode round use `kernels/bulk_gemm.py`, those of many requests
-`kernels/wgmma_gemm.py`; where these do not take them, `kernels/skinny_gemm.py`, and more rows cuBLAS.
+`kernels/wgmma_gemm.py`; where these do not take them, `kernels/skinny_gemm.py`, and more rows cuBLAS, in captured steps
+by the fastest of its algorithms (`kernels/cublas_choice.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specbench.kernels.bulk_gemm import bulk_gated, bulk_linear, bulk_tiles
+from specbench.kernels.cublas_choice import lt_algorithm, lt_linear
 from specbench.kernels.product import pack, product
 from specbench.kernels.silu_and_mul import silu_and_mul
 from specbench.kernels.skinny_gemm import FEW_ROWS, MAX_ROWS, skinny_blocks, skinny_gated, skinny_linear
@@ -93,6 +95,9 @@ class Linear:
 
 
 def _cublas(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    algorithm = lt_algorithm(x_TI, weight_OI) if bias_O is None else None
+    if algorithm is not None:
+        return lt_linear(x_TI, weight_OI, algorithm)
     with _blas_library("cublaslt") if _takes_lt(x_TI) else nullcontext():
         return F.linear(x_TI, weight_OI, bias_O)
 

@@ -1,0 +1,127 @@
+"""Matrix products by the fastest of cuBLAS Lt's algorithms that give torch's result, bit for bit.
+
+For hundreds of rows cuBLAS' own choice can take 17% longer than another of its algorithms (benchmarks/kernels.md).
+Which one is fastest depends on the GPU and on cuBLAS, so they are timed: inside `search`, which surrounds the warm-up
+of what is about to be captured. The choice changes no output, because only algorithms with torch's bits take part.
+Legend: T rows of the step, I inputs, O outputs.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from specbench.kernels.cublas_lt import TYPES, Algorithm, Problem, algorithms, library, problem_of
+
+MIN_ROWS = 65  # with fewer, weights are read by kernels of our own
+_MIN_ELEMENTS = 1 << 21  # of a weight; smaller products take little longer than their launch
+_REPEATS = 5
+_GAIN = 0.98  # of torch's time: less is taken for noise
+_FLUSH_BYTES = 64 << 20  # beyond the L2 cache of an H100 or H200
+_is_searching = ContextVar("is_searching", default=False)
+
+
+@contextmanager
+def search() -> Iterator[None]:
+    """Products that are met inside, on this thread, for the first time are timed with each algorithm."""
+    token = _is_searching.set(True)
+    try:
+        yield
+    finally:
+        _is_searching.reset(token)
+
+
+def lt_algorithm(x_TI: Tensor, weight_OI: Tensor) -> Algorithm | None:
+    """What `lt_linear` takes; None where torch's choice is as fast, and for problems that no search has met."""
+    if (
+        not x_TI.is_cuda
+        or x_TI.shape[0] < MIN_ROWS
+        or weight_OI.numel() < _MIN_ELEMENTS
+        or x_TI.dtype not in TYPES
+        or x_TI.dtype != weight_OI.dtype
+        or not (x_TI.is_contiguous() and weight_OI.is_contiguous())
+    ):
+        return None
+    problem = problem_of(x_TI.shape[0], weight_OI)
+    known = _known(x_TI.device)
+    if problem not in known and _is_searching.get():
+        try:
+            known[problem] = _fastest(problem, weight_OI)
+        except torch.cuda.OutOfMemoryError:  # the product itself fits; torch's choice gives the same numbers
+            known[problem] = None
+    return known.get(problem)
+
+
+def lt_linear(x_TI: Tensor, weight_OI: Tensor, algorithm: Algorithm) -> Tensor:
+    """`x @ weight.T` as a dense [T, O] tensor, with the bits of torch's."""
+    problem = algorithm.problem
+    assert x_TI.shape == (problem.num_rows, problem.num_inputs) and x_TI.is_contiguous()
+    assert weight_OI.shape == (problem.num_outputs, problem.num_inputs) and weight_OI.is_contiguous()
+    assert x_TI.dtype == weight_OI.dtype == problem.dtype
+    out_TO = x_TI.new_empty(x_TI.shape[0], weight_OI.shape[0])
+    algorithm(x_TI, weight_OI, out_TO)
+    return out_TO
+
+
+@cache
+def _known(device: torch.device) -> dict[Problem, Algorithm | None]:
+    """What searches have found."""
+    return {}
+
+
+def _fastest(problem: Problem, weight_OI: Tensor) -> Algorithm | None:
+    """None: torch's choice."""
+    if library() is None:
+        return None
+    found = timed(problem, weight_OI)
+    best = faster_than_first([ms for _, ms in found])
+    return None if best is None else found[best][0]
+
+
+def timed(problem: Problem, weight_OI: Tensor) -> list[tuple[Algorithm | None, float]]:
+    """Milliseconds of torch's choice (None) and of each algorithm with its bits."""
+    generator = torch.Generator(problem.device).manual_seed(0)
+    shape = problem.num_rows, problem.num_inputs
+    x_TI = torch.randn(shape, dtype=problem.dtype, device=problem.device, generator=generator)
+    expected_TO = torch.mm(x_TI, weight_OI.t())
+    out_TO = torch.empty_like(expected_TO)
+
+    def gives_its_bits(algorithm: Algorithm) -> bool:
+        algorithm(x_TI, weight_OI, out_TO)
+        return torch.equal(out_TO, expected_TO)
+
+    equal = [each for each in algorithms(problem) if gives_its_bits(each)]
+    runs: list[Callable[[], object]] = [
+        partial(torch.mm, x_TI, weight_OI.t(), out=out_TO),
+        *(partial(each, x_TI, weight_OI, out_TO) for each in equal),
+    ]
+    return list(zip([None, *equal], _times_ms(runs, problem.device), strict=True))
+
+
+def faster_than_first(times: list[float]) -> int | None:
+    """The index of the shortest time, None if it gains less than noise does."""
+    best = min(range(len(times)), key=times.__getitem__)
+    return best if times[best] < _GAIN * times[0] else None
+
+
+def _times_ms(runs: Sequence[Callable[[], object]], device: torch.device) -> list[float]:
+    """Medians of interleaved repeats over a cold L2 cache, which also hides the launches."""
+    with torch.cuda.device(device):
+        flushed = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device)
+        pairs: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = [[] for _ in runs]
+        for _ in range(_REPEATS):
+            for run, of_run in zip(runs, pairs, strict=True):
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                flushed.zero_()
+                start.record()
+                run()
+                end.record()
+                of_run.append((start, end))
+        torch.cuda.current_stream(device).synchronize()
+    return [statistics.median(start.elapsed_time(end) for start, end in of_run) for of_run in pairs]
