@@ -74,8 +74,8 @@ def _met_tiles(
 @cache
 def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, num_sms: int = _NUM_SMS) -> Tiles | None:
     """The launch of a shape by the bytes that the busiest multiprocessor copies; None for small weights and inputs that
-    leave something of a line over. `num_outputs` counts gate and up. Rows come from the L2 cache and count a quarter;
-    beyond 32, a fifth: 7 rounds of 32 outputs of Llama-3.1-8B's gate and up are faster than 5 of 48 there.
+    leave something of a line over. `num_outputs` counts gate and up. Rows come from the L2 cache and count a quarter,
+    beyond 32 a little less: of 33 to 40, 7 rounds of 32 outputs of Llama-3.1-8B's gate and up are faster than 5 of 48.
 
     Measured on an H200 by benchmarks/products_gpu.py: as many stages as fit are best, and so is one block a
     multiprocessor. From 64 rows on the copies of x, which each block makes, cost more than cuBLAS takes.
@@ -83,8 +83,7 @@ def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, num_sms: int 
     if num_outputs * num_inputs < _MIN_ELEMENTS or num_inputs % _LINE:
         return None
     rows = next(block for block in ROW_BLOCKS if block >= num_rows)
-
-    copied_rows = rows / (4 if rows <= 32 else 5)
+    copied_rows = rows / (4 if rows <= 32 else 5.5)
 
     def cost(outputs: int) -> float:
         rounds = -(-num_outputs // (outputs * num_sms))

@@ -1,13 +1,15 @@
 """Matrix products by the fastest of cuBLAS Lt's algorithms that give torch's result, bit for bit.
 
-For hundreds of rows cuBLAS' own choice can take 17% longer than another of its algorithms (benchmarks/kernels.md).
+For hundreds of rows cuBLAS' own choice can take 12% longer than another of its algorithms (benchmarks/kernels.md).
 Which one is fastest depends on the GPU and on cuBLAS, so they are timed: inside `search`, which surrounds the warm-up
-of what is about to be captured. The choice changes no output, because only algorithms with torch's bits take part.
+of what is about to be captured. Only algorithms that give torch's bits for random rows take part, so the choice changes
+no output, and only what is captured uses it: a step that the host launches multiplies as torch does.
 Legend: T rows of the step, I inputs, O outputs.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +19,10 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from specbench.kernels.cublas_lt import TYPES, Algorithm, Problem, algorithms, library, problem_of
+from specbench.kernels import skinny_gemm
+from specbench.kernels.cublas_lt import ALIGNMENT, TYPES, Algorithm, Problem, Refused, algorithms, library, problem_of
 
-MIN_ROWS = 65  # with fewer, weights are read by kernels of our own
+MIN_ROWS = skinny_gemm.MAX_ROWS + 1  # fewer: see models/linear.py
 _MIN_ELEMENTS = 1 << 21  # of a weight; smaller products take little longer than their launch
 _REPEATS = 5
 _GAIN = 0.98  # of torch's time: less is taken for noise
@@ -38,7 +41,8 @@ def search() -> Iterator[None]:
 
 
 def lt_algorithm(x_TI: Tensor, weight_OI: Tensor) -> Algorithm | None:
-    """What `lt_linear` takes; None where torch's choice is as fast, and for problems that no search has met."""
+    """What `lt_linear` takes, in a search and in a capture; None where torch's choice is as fast, and for problems that
+    no search has met."""
     if (
         not x_TI.is_cuda
         or x_TI.shape[0] < MIN_ROWS
@@ -46,6 +50,9 @@ def lt_algorithm(x_TI: Tensor, weight_OI: Tensor) -> Algorithm | None:
         or x_TI.dtype not in TYPES
         or x_TI.dtype != weight_OI.dtype
         or not (x_TI.is_contiguous() and weight_OI.is_contiguous())
+        or x_TI.data_ptr() % ALIGNMENT
+        or weight_OI.data_ptr() % ALIGNMENT
+        or not (_is_searching.get() or torch.cuda.is_current_stream_capturing())
     ):
         return None
     problem = problem_of(x_TI.shape[0], weight_OI)
@@ -93,7 +100,11 @@ def timed(problem: Problem, weight_OI: Tensor) -> list[tuple[Algorithm | None, f
     out_TO = torch.empty_like(expected_TO)
 
     def gives_its_bits(algorithm: Algorithm) -> bool:
-        algorithm(x_TI, weight_OI, out_TO)
+        out_TO.fill_(math.nan)
+        try:
+            algorithm(x_TI, weight_OI, out_TO)
+        except Refused:  # it does not take this problem after all
+            return False
         return torch.equal(out_TO, expected_TO)
 
     equal = [each for each in algorithms(problem) if gives_its_bits(each)]
@@ -111,7 +122,7 @@ def faster_than_first(times: list[float]) -> int | None:
 
 
 def _times_ms(runs: Sequence[Callable[[], object]], device: torch.device) -> list[float]:
-    """Medians of interleaved repeats over a cold L2 cache, which also hides the launches."""
+    """Medians of interleaved repeats over a cold L2 cache. The host launches each while the cache is cleared for it."""
     with torch.cuda.device(device):
         flushed = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device)
         pairs: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = [[] for _ in runs]

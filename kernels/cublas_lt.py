@@ -13,11 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+ALIGNMENT = 256  # bytes of an operand's address, which the library presumes
 TYPES = {torch.float16: 2, torch.bfloat16: 14}  # cudaDataType_t
 _FP32 = 0
 _COMPUTE_32F, _TRANSPOSE_A, _OP_T = 68, 3, 1  # cublasComputeType_t, cublasLtMatmulDescAttributes_t, cublasOperation_t
 _NOT_SUPPORTED = 15  # cublasStatus_t
 _MAX_ALGORITHMS = 16
+
+
+class Refused(RuntimeError):
+    """A call that cuBLAS Lt answered with an error."""
 
 
 class _Heuristic(ctypes.Structure):
@@ -45,22 +50,22 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One of cuBLAS Lt's for one problem, without a workspace. Holds the library's descriptions of the problem."""
+    """One of cuBLAS Lt's for one problem, without a workspace. The library's descriptions of the problem are kept until
+    the process ends."""
 
     problem: Problem
-    library: Any
-    handle: ctypes.c_void_p
     operation: ctypes.c_void_p
     layouts: tuple[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]  # of weight, x and y, in the library's order
     choice: Any
 
     def __call__(self, x_TI: Tensor, weight_OI: Tensor, out_TO: Tensor) -> None:
+        """Refused: by the library, on the host; nothing is multiplied."""
         of_weight, of_x, of_y = self.layouts
         to = ctypes.c_void_p(out_TO.data_ptr())
         one, zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
         with torch.cuda.device(out_TO.device):
-            status = self.library.cublasLtMatmul(
-                self.handle,
+            status = library().cublasLtMatmul(
+                _handle(self.problem.device),
                 self.operation,
                 ctypes.byref(one),
                 ctypes.c_void_p(weight_OI.data_ptr()),
@@ -106,11 +111,11 @@ def _handle(device: torch.device) -> ctypes.c_void_p:
 
 def _check(status: int, call: str) -> None:
     if status:
-        raise RuntimeError(f"{call}: cuBLAS status {status}")
+        raise Refused(f"{call}: cuBLAS status {status}")
 
 
 def algorithms(problem: Problem) -> list[Algorithm]:
-    """Those that cuBLAS thinks fast, its best guess first; empty where it knows none."""
+    """Those that cuBLAS thinks fast, its best guess first; empty where it knows none. Refused: by the library."""
     functions, kind = library(), TYPES[problem.dtype]
 
     def made(create: str, *arguments: Any) -> ctypes.c_void_p:
@@ -136,25 +141,22 @@ def algorithms(problem: Problem) -> list[Algorithm]:
     )
     preference = made("cublasLtMatmulPreferenceCreate")  # its default: no workspace
     found, count = (_Heuristic * _MAX_ALGORITHMS)(), ctypes.c_int()
-    status = functions.cublasLtMatmulAlgoGetHeuristic(
-        _handle(problem.device),
-        operation,
-        of_weight,
-        of_x,
-        of_y,
-        of_y,
-        preference,
-        _MAX_ALGORITHMS,
-        found,
-        ctypes.byref(count),
-    )
+    with torch.cuda.device(problem.device):
+        status = functions.cublasLtMatmulAlgoGetHeuristic(
+            _handle(problem.device),
+            operation,
+            of_weight,
+            of_x,
+            of_y,
+            of_y,
+            preference,
+            _MAX_ALGORITHMS,
+            found,
+            ctypes.byref(count),
+        )
     _check(functions.cublasLtMatmulPreferenceDestroy(preference), "cublasLtMatmulPreferenceDestroy")
     if status == _NOT_SUPPORTED:
         return []
     _check(status, "cublasLtMatmulAlgoGetHeuristic")
     layouts = of_weight, of_x, of_y
-    return [
-        Algorithm(problem, functions, _handle(problem.device), operation, layouts, each.algorithm)
-        for each in found[: count.value]
-        if each.status == 0
-    ]
+    return [Algorithm(problem, operation, layouts, each.algorithm) for each in found[: count.value] if each.status == 0]

@@ -70,7 +70,7 @@ __device__ __forceinline__ float widened(u16 bits) {
 #endif
 }
 
-// silu(gate) * up, both rounded first, as torch's operators have them.
+// silu(gate) * up, both rounded first, as torch's operators have them. The division is approximate: 0 for gates below -87.
 __device__ __forceinline__ float silu_times(float gate, float up) {
   gate = widened(rounded(gate));
   return __fdividef(gate, 1.0f + __expf(-gate)) * widened(rounded(up));

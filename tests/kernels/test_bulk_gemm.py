@@ -45,6 +45,12 @@ def test_one_round_where_one_is_enough():
         assert tiles is not None and tiles.outputs == of_block
 
 
+def test_a_last_round_that_is_nearly_full():
+    """Of gate and up with 40 rows: 896 tiles of 32 outputs fill 6.8 rounds, 598 of 48 fill 4.5."""
+    chosen = {rows: choose_tiles(rows, 28672, 4096) for rows in (32, 33, 40, 48)}
+    assert {rows: tiles and tiles.outputs for rows, tiles in chosen.items()} == {32: 32, 33: 32, 40: 32, 48: 48}
+
+
 @pytest.mark.parametrize("shape", [(64, 64), (4096, 1000)], ids=["small", "inputs left over"])
 def test_what_other_kernels_take(shape):
     assert choose_tiles(1, *shape) is None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specbench.kernels import cublas_lt
-from specbench.kernels.cublas_lt import Problem
+from specbench.kernels.cublas_lt import Problem, Refused
 
 
 def test_without_the_library_there_is_none(monkeypatch):
@@ -19,7 +19,7 @@ def test_without_the_library_there_is_none(monkeypatch):
 
 
 def test_a_refusal_is_named():
-    with pytest.raises(RuntimeError, match=r"^cublasLtCreate: cuBLAS status 1$"):
+    with pytest.raises(Refused, match=r"^cublasLtCreate: cuBLAS status 1$"):
         cublas_lt._check(1, "cublasLtCreate")
 
 
@@ -62,6 +62,12 @@ def test_the_library_is_told_sizes_in_its_order(library):
     sizes = [(kind, *(size.value for size in rest)) for kind, *rest in layouts]
     assert sizes == [(14, 4096, 6144, 4096), (14, 4096, 320, 4096), (14, 6144, 320, 6144)]
     names = [name for name, _ in library.calls]
+    arguments = {name: arguments for name, arguments in library.calls}
+    assert arguments["cublasLtMatmulDescCreate"][1:] == (68, 0), "sums in fp32, scales too"
+    _, attribute, operation, size = arguments["cublasLtMatmulDescSetAttribute"]
+    assert (attribute, operation._obj.value, size.value) == (3, 1, 4), "the weight is transposed"
+    assert arguments["cublasLtMatmulAlgoGetHeuristic"][7] == len(arguments["cublasLtMatmulAlgoGetHeuristic"][8]) == 16
+    assert ctypes.sizeof(cublas_lt._Heuristic) == 96
     assert names.count("cublasLtMatmulPreferenceCreate") == names.count("cublasLtMatmulPreferenceDestroy") == 1
 
 
@@ -72,6 +78,7 @@ def test_a_product_is_of_the_operands_given(library):
     name, arguments = library.calls[-1]
     addresses = [arguments[place].value for place in (3, 5, 8, 10)]
     assert name == "cublasLtMatmul" and addresses == [weight.data_ptr(), x.data_ptr(), out.data_ptr(), out.data_ptr()]
+    assert arguments[0].value == 7 and [arguments[place]._obj.value for place in (2, 7)] == [1.0, 0.0]
     assert arguments[12]._obj[0] == 12 and (arguments[13], arguments[14].value, arguments[15].value) == (None, 0, 5)
 
 
@@ -80,5 +87,5 @@ def test_no_algorithm_and_a_failed_search_differ(library):
     library.status = 15
     assert cublas_lt.algorithms(problem) == []
     library.status = 14
-    with pytest.raises(RuntimeError, match="cublasLtMatmulAlgoGetHeuristic: cuBLAS status 14"):
+    with pytest.raises(Refused, match="cublasLtMatmulAlgoGetHeuristic: cuBLAS status 14"):
         cublas_lt.algorithms(problem)

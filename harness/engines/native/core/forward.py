@@ -36,8 +36,8 @@ def capturing(pool: GraphPool) -> Iterator[torch.cuda.CUDAGraph]:
 
 
 def warm_up(run: Callable[[], object]) -> None:
-    """Runs the work that is about to be captured, on a side stream as torch requires. Its large matrix products are
-    timed with all of cuBLAS' algorithms."""
+    """Runs the work that is about to be captured, on a side stream as torch requires. Large matrix products that cuBLAS
+    multiplies are timed with the algorithms it suggests (kernels/cublas_choice.py)."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side), cublas_choice.search():

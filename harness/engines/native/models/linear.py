@@ -7,7 +7,7 @@ out the weight once (`mkldnn._reorder_linear_weight`, the operator that torch's 
 the weight is not tiny, where its call costs more than the product. Every strategy, `no-spec` included, uses the same
 products. On a GPU the few rows of a decode round use `kernels/bulk_gemm.py`, those of many requests
 `kernels/wgmma_gemm.py`; where these do not take them, `kernels/skinny_gemm.py`, and more rows cuBLAS, in captured steps
-by the fastest of its algorithms (`kernels/cublas_choice.py`).
+by the fastest of its algorithms with the same bits (`kernels/cublas_choice.py`).
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def _cublas(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
 
 
 def _takes_lt(x_TI: Tensor) -> bool:
-    """Whether cuBLAS' Lt interface multiplies these rows: on an H200 it takes 17 to 64 rows of bfloat16 between 1%
-    slower and 21% faster than torch's default, but 320 rows up to 14% slower (benchmarks/products_gpu.py)."""
+    """Whether torch multiplies these rows through cuBLAS' Lt interface. On an H200 that is between 1% slower and 21%
+    faster than torch's default for 17 to 64 rows of bfloat16, but up to 14% slower for 320: benchmarks/products_gpu.py."""
     return x_TI.is_cuda and x_TI.dtype.itemsize == 2 and FEW_ROWS < len(x_TI) <= MAX_ROWS
 
 
