@@ -104,7 +104,7 @@ def _cublas(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
 
 def _takes_lt(x_TI: Tensor) -> bool:
     """Whether torch multiplies these rows through cuBLAS' Lt interface. On an H200 that is between 1% slower and 21%
-    faster than torch's default for 17 to 64 rows of bfloat16, but up to 14% slower for 320: benchmarks/products_gpu.py."""
+    faster than torch's default for 17 to 64 rows of bfloat16, but up to 14% slower for 320 (products_gpu.py)."""
     return x_TI.is_cuda and x_TI.dtype.itemsize == 2 and FEW_ROWS < len(x_TI) <= MAX_ROWS
 
 
