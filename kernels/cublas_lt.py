@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +55,7 @@ class Algorithm:
     problem: Problem
     operation: ctypes.c_void_p
     layouts: tuple[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]  # of weight, x and y, in the library's order
-    choice: Any
+    choice: ctypes.Array[ctypes.c_uint64]  # cublasLtMatmulAlgo_t
 
     def __call__(self, x_TI: Tensor, weight_OI: Tensor, out_TO: Tensor) -> None:
         """Refused: by the library, on the host; nothing is multiplied."""
@@ -64,7 +63,7 @@ class Algorithm:
         to = ctypes.c_void_p(out_TO.data_ptr())
         one, zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
         with torch.cuda.device(out_TO.device):
-            status = library().cublasLtMatmul(
+            status = _functions().cublasLtMatmul(
                 _handle(self.problem.device),
                 self.operation,
                 ctypes.byref(one),
@@ -91,7 +90,7 @@ def problem_of(num_rows: int, weight_OI: Tensor) -> Problem:
 
 
 @cache
-def library() -> Any:
+def library() -> ctypes.CDLL | None:
     """cuBLAS Lt as torch has loaded it, None without it."""
     if torch.version.cuda is None:
         return None
@@ -101,11 +100,17 @@ def library() -> Any:
         return None
 
 
+def _functions() -> ctypes.CDLL:
+    functions = library()
+    assert functions is not None, "without the library there are no algorithms"
+    return functions
+
+
 @cache
 def _handle(device: torch.device) -> ctypes.c_void_p:
     handle = ctypes.c_void_p()
     with torch.cuda.device(device):
-        _check(library().cublasLtCreate(ctypes.byref(handle)), "cublasLtCreate")
+        _check(_functions().cublasLtCreate(ctypes.byref(handle)), "cublasLtCreate")
     return handle
 
 
@@ -116,9 +121,9 @@ def _check(status: int, call: str) -> None:
 
 def algorithms(problem: Problem) -> list[Algorithm]:
     """Those that cuBLAS thinks fast, its best guess first; empty where it knows none. Refused: by the library."""
-    functions, kind = library(), TYPES[problem.dtype]
+    functions, kind = _functions(), TYPES[problem.dtype]
 
-    def made(create: str, *arguments: Any) -> ctypes.c_void_p:
+    def made(create: str, *arguments: object) -> ctypes.c_void_p:
         handle = ctypes.c_void_p()
         _check(getattr(functions, create)(ctypes.byref(handle), *arguments), create)
         return handle
