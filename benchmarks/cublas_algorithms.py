@@ -15,23 +15,25 @@ from pathlib import Path
 import torch
 from products_gpu import Product, products
 
-from specbench.kernels.cublas_choice import faster_than_first, timed
+from specbench.kernels.cublas_choice import best_of, timed
 from specbench.kernels.cublas_lt import problem_of
 
 
 def measure(shape: str, product: Product, num_rows: int) -> dict:
     weight = torch.randn(product.outputs, product.inputs, dtype=torch.bfloat16, device="cuda")
-    torchs, *others = (1e3 * ms for _, ms in timed(problem_of(num_rows, weight), weight))
-    return dict(shape=shape, product=product.name, rows=num_rows, torch_us=torchs, others_us=others)
+    found = timed(problem_of(num_rows, weight), weight)
+    torchs, *others = (1e3 * ms for _, ms in found)
+    best = best_of(found)
+    share = None if best is None else best.share
+    return dict(shape=shape, product=product.name, rows=num_rows, torch_us=torchs, others_us=others, taken_share=share)
 
 
 def row(found: dict) -> str:
     """Of a table."""
-    times = [found["torch_us"], *found["others_us"]]
-    best = faster_than_first(times)
-    fastest = f"{min(times[1:]):.1f}" if times[1:] else ""
-    taken = "torch's" if best is None else f"another: {times[best] / times[0]:.3f}"
-    cells = found["shape"], found["product"], str(found["rows"]), f"{times[0]:.1f}", fastest, str(len(times) - 1), taken
+    torchs, others, share = found["torch_us"], found["others_us"], found["taken_share"]
+    taken = "torch's" if share is None else f"another: {share:.3f}"
+    fastest = f"{min(others):.1f}" if others else ""
+    cells = found["shape"], found["product"], str(found["rows"]), f"{torchs:.1f}", fastest, str(len(others)), taken
     return f"| {' | '.join(cells)} |"
 
 

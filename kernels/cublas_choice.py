@@ -14,7 +14,9 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache, partial
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -28,6 +30,14 @@ _REPEATS = 5
 _GAIN = 0.98  # of torch's time: less is taken for noise
 _FLUSH_BYTES = 64 << 20  # beyond the L2 cache of an H100 or H200
 _is_searching = ContextVar("is_searching", default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`share`: its time divided by that of torch's choice."""
+
+    algorithm: Algorithm
+    share: float
 
 
 @contextmanager
@@ -62,7 +72,8 @@ def lt_algorithm(x_TI: Tensor, weight_OI: Tensor) -> Algorithm | None:
             known[problem] = _fastest(problem, weight_OI)
         except torch.cuda.OutOfMemoryError:  # the product itself fits; torch's choice gives the same numbers
             known[problem] = None
-    return known.get(problem)
+    choice = known.get(problem)
+    return None if choice is None else choice.algorithm
 
 
 def lt_linear(x_TI: Tensor, weight_OI: Tensor, algorithm: Algorithm) -> Tensor:
@@ -76,19 +87,28 @@ def lt_linear(x_TI: Tensor, weight_OI: Tensor, algorithm: Algorithm) -> Tensor:
     return out_TO
 
 
+def described(device: torch.device) -> dict[str, str]:
+    """The products that captured steps multiply otherwise than torch would, of all engines of this process so far: for
+    the record, as the next start may find others."""
+    return {
+        f"cublas.{p.num_rows}x{p.num_outputs}x{p.num_inputs}.{str(p.dtype).removeprefix('torch.')}": (
+            f"another algorithm than torch's, {choice.share:.3f} of its time"
+        )
+        for p, choice in _known(device).items()
+        if choice is not None
+    }
+
+
 @cache
-def _known(device: torch.device) -> dict[Problem, Algorithm | None]:
-    """What searches have found."""
+def _known(device: torch.device) -> dict[Problem, Choice | None]:
+    """What searches have found; None: torch's choice."""
     return {}
 
 
-def _fastest(problem: Problem, weight_OI: Tensor) -> Algorithm | None:
-    """None: torch's choice."""
+def _fastest(problem: Problem, weight_OI: Tensor) -> Choice | None:
     if library() is None:
         return None
-    found = timed(problem, weight_OI)
-    best = faster_than_first([ms for _, ms in found])
-    return None if best is None else found[best][0]
+    return best_of(timed(problem, weight_OI))
 
 
 def timed(problem: Problem, weight_OI: Tensor) -> list[tuple[Algorithm | None, float]]:
@@ -115,10 +135,11 @@ def timed(problem: Problem, weight_OI: Tensor) -> list[tuple[Algorithm | None, f
     return list(zip([None, *equal], _times_ms(runs, problem.device), strict=True))
 
 
-def faster_than_first(times: list[float]) -> int | None:
-    """The index of the shortest time, None if it gains less than noise does."""
-    best = min(range(len(times)), key=times.__getitem__)
-    return best if times[best] < _GAIN * times[0] else None
+def best_of(found: Sequence[tuple[Algorithm | None, float]]) -> Choice | None:
+    """Of what `timed` returns; None, torch's choice, if the fastest gains less than noise does."""
+    algorithm, ms = min(found, key=itemgetter(1))
+    (_, torchs_ms), *_ = found
+    return None if algorithm is None or ms >= _GAIN * torchs_ms else Choice(algorithm, ms / torchs_ms)
 
 
 def _times_ms(runs: Sequence[Callable[[], object]], device: torch.device) -> list[float]:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from specbench.kernels import cublas_choice
-from specbench.kernels.cublas_choice import MIN_ROWS, faster_than_first, lt_algorithm, lt_linear, search, timed
+from specbench.kernels.cublas_choice import MIN_ROWS, Choice, best_of, described, lt_algorithm, lt_linear, search, timed
 from specbench.kernels.cublas_lt import Refused, algorithms, problem_of
 
 CUDA = torch.device("cuda")
@@ -17,10 +17,16 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=s
 
 @pytest.mark.parametrize(
     ("times", "best"),
-    [([1.0], None), ([1.0, 0.99], None), ([1.0, 0.9, 0.8], 2), ([0.9, 1.0], None), ([1.0, 0.5, 0.6], 1)],
+    [
+        ([2.0], None),
+        ([2.0, 1.98], None),
+        ([2.0, 1.8, 1.6], Choice("b", 0.8)),
+        ([1.8, 2.0], None),
+        ([2.0, 1, 1.2], Choice("a", 0.5)),
+    ],
 )
 def test_the_fastest_is_taken_if_it_gains_more_than_noise(times, best):
-    assert faster_than_first(times) == best
+    assert best_of(list(zip([None, "a", "b"], times, strict=False))) == best
 
 
 def test_a_cpu_has_none(monkeypatch):
@@ -28,16 +34,6 @@ def test_a_cpu_has_none(monkeypatch):
     x, weight = (torch.zeros(rows, 2048, dtype=torch.bfloat16) for rows in (320, 2048))
     with search():
         assert lt_algorithm(x, weight) is None
-
-
-class Fake:
-    """An algorithm that writes nothing unless `run` does."""
-
-    def __init__(self, run=lambda x, weight, out: None):
-        self.run = run
-
-    def __call__(self, x, weight, out):
-        self.run(x, weight, out)
 
 
 def test_only_algorithms_that_give_torchs_bits_are_timed(monkeypatch):
@@ -53,12 +49,15 @@ def test_only_algorithms_that_give_torchs_bits_are_timed(monkeypatch):
         right(x, weight, out)
         out[0, 0] *= 1.01
 
-    fakes = [Fake(right), Fake(), Fake(refused), Fake(inexact), Fake(right)]
+    def idle(x, weight, out):
+        """Writes nothing."""
+
+    fakes = [right, idle, refused, inexact, right]
     weight = torch.randn(32, 64)
     monkeypatch.setattr(cublas_choice, "algorithms", lambda problem: fakes)
     monkeypatch.setattr(cublas_choice, "_times_ms", lambda runs, device: [run() is None or 1.0 for run in runs])
     found = timed(problem_of(80, weight), weight)
-    assert [algorithm for algorithm, _ in found] == [None, fakes[0], fakes[4]]
+    assert [algorithm for algorithm, _ in found] == [None, right, right]
 
 
 def test_a_search_ends_with_its_block():
@@ -77,7 +76,7 @@ def on_gpu(monkeypatch):
         searched.append(problem)
         if problem.num_rows == 999:
             raise torch.cuda.OutOfMemoryError
-        return len(searched)
+        return Choice(len(searched), 0.9) if problem.num_rows != 700 else None
 
     def matrix(rows, columns, dtype=torch.bfloat16, dense=True, address=1024):
         device, shape = torch.device("cuda", 0), torch.Size([rows, columns])
@@ -109,6 +108,19 @@ def test_a_problem_is_searched_once_and_the_choice_captured(on_gpu, monkeypatch)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert lt_algorithm(matrix(640, 4096), weight) == 2 and lt_algorithm(matrix(65, 4096), weight) is None
     assert [problem.num_rows for problem in searched] == [320, 640]
+
+
+def test_what_was_found_is_described(on_gpu):
+    matrix, _ = on_gpu
+    with search():
+        for rows in (320, 700, 999):
+            lt_algorithm(matrix(rows, 4096), matrix(6144, 4096))
+        lt_algorithm(matrix(320, 4096, torch.float16), matrix(6144, 4096, torch.float16))
+    words = "another algorithm than torch's, 0.900 of its time"
+    assert described(torch.device("cuda", 0)) == {
+        f"cublas.320x6144x4096.{name}": words for name in ("bfloat16", "float16")
+    }
+    assert not described(torch.device("cuda", 1))
 
 
 def test_without_room_torchs_choice_stays(on_gpu):

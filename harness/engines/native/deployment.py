@@ -17,6 +17,7 @@ from specbench.harness.spec.plans import part_of
 from specbench.harness.store.arm_record import EngineFacts
 from specbench.harness.store.environment import installed_version
 from specbench.harness.store.rows import EXPERTS_READ, NUM_EXPERTS, CounterRow
+from specbench.kernels import cublas_choice
 from specbench.workloads.base import Tokenizer
 
 from .build import check_requests
@@ -49,7 +50,7 @@ class NativeDeployment:
             graph_mode=self.engine.launcher.plan.described(),
             backend=self.engine.builder.attention.backend.name,
             hardware=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-            config=group.described(),
+            config=group.described() | cublas_choice.described(device),
         )
 
     @property

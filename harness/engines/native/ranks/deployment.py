@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import TypeVar
 
 from specbench.harness.engines.base import Capabilities, RowSink, Scored
@@ -40,6 +41,7 @@ class RankedDeployment:
         done: WarmUp = self._processes.ask(None, "warm_up", self._number, load, warmup)
         for each in fields(WarmUp):
             setattr(warmup, each.name, getattr(done, each.name))
+        self.described = self.look(attrgetter("described"))  # captures add to it
 
     def measure(self, load: Load, sink: RowSink) -> None:
         self._processes.ask(sink, "measure", self._number, load)

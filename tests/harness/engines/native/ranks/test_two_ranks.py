@@ -12,10 +12,11 @@ import pytest
 from toy.alive import is_alive
 from toy.expert_checkpoints import write_fp8_experts
 from toy.split_runs import CONFIG as SMALL
-from toy.split_runs import LOAD, PROMPTS, Kept, aborted_midway, opened, said_by
+from toy.split_runs import LOAD, PROMPTS, Kept, aborted_midway, has_found_an_algorithm, opened, said_by
 
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.spec.arm import parse_arm
+from specbench.kernels import cublas_choice
 
 ARMS = (
     "no-spec",
@@ -111,6 +112,22 @@ def test_a_block_whose_requests_arrive_by_the_clock_agrees_on_each_arrival(two):
     assert {n: said for n, (said, *_) in at_once.requests.items()} == {
         n: said for n, (said, *_) in by_clock.requests.items()
     }
+
+
+def test_what_warming_up_adds_to_the_description(one, two):
+    found = {"cublas.320x6144x4096.bfloat16": "another algorithm than torch's, 0.900 of its time"}
+    with one[0].deploy(one[1]["no-spec"], CONFIG, Path(os.devnull)) as deployment:
+        assert deployment.described.config == {}
+        has_found_an_algorithm(deployment)
+        try:
+            assert deployment.described.config == found
+        finally:
+            cublas_choice._known.cache_clear()
+    with two[0].deploy(two[1]["no-spec"], replace(CONFIG, tensor_parallel_size=2), Path(os.devnull)) as deployment:
+        before = deployment.described.config
+        deployment.look(has_found_an_algorithm)
+        deployment.warm_up(LOAD, WarmUp(window_s=0.01, max_s=0.05))
+        assert deployment.described.config == before | found
 
 
 def test_a_rank_killed_in_the_middle_of_a_block_ends_it_and_what_had_ended_is_kept(one):
