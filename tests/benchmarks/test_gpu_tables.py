@@ -84,6 +84,24 @@ def test_race(page, heading, name):
 RACED = {"8B": "llama-3.1-8b", "SmolLM2": "smollm2-135m", "Qwen2.5-1.5B": "qwen2.5-1.5b"}
 
 
+def test_more_races_of_small_models():
+    """Ratios by batch, in brackets those to vLLM's fastest turn, and ours at B=32."""
+    cells = {}
+    for race in _kept("decode-race-h200-busy-host.json"):
+        cells[race["shape"], str(race["k"]), race["commit"], str(race["batch"])] = race
+    rows = _rows("race.md", "More races of small models", "| smollm2", "| qwen2.5")
+    assert sum(bool(figure) for row in rows for figure in row[4:8]) == len(cells)
+    for shape, k, commit, turns, *figures, ours in rows:
+        for batch, figure in zip(("1", "8", "32", "128"), figures, strict=True):
+            race = cells.get((shape, k, commit, batch))
+            if race is None:
+                assert not figure
+                continue
+            ratio, median = statistics.median(ratios(race, "vllm")), statistics.median(race["ours_tps"])
+            assert figure == f"{ratio:.2f} ({median / max(race['vllm_tps']):.2f})"
+            assert turns == str(len(race["ours_tps"])) and (batch != "32" or ours == f"{median:,.0f}")
+
+
 def test_ratios_and_targets():
     kept = [*_kept("decode-race-h200.json"), *_kept("decode-race-h200-more.json")]
     medians = {
