@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from specbench.harness.judge.comparable import side_mismatches
 from specbench.harness.judge.comparison import counterpart
-from specbench.harness.judge.correctness import BlocksGate
+from specbench.harness.judge.correctness import BlocksGate, CertificateGate
 from specbench.harness.judge.figures import Side
-from specbench.harness.judge.gate_result import NO_DATA, Checked, GateReport, GateResult, exit_code
+from specbench.harness.judge.gate_result import NO_DATA, SKIPPED, Checked, GateReport, GateResult, exit_code
 from specbench.harness.judge.keys import Mismatch, mismatches, software_changes
 from specbench.harness.judge.policy import Policy
 from specbench.harness.judge.stored import StoredRun, two_of_one_id
@@ -39,6 +40,8 @@ def run_gates(
     timed = list(timed_results(policy.timed, checked))
     counted = [result for gate in (BlocksGate(timed=timed), *policy.counted) for result in gate.results(checked)]
     results = [_or_unknown(run, result) for result in (*counted, *timed)]
+    idle = _idle(policy, results)
+    results = [replace(result, status=NO_DATA) if result.gate in idle else result for result in results]
     return GateReport(
         suite=policy.suite,
         run_id=run.name,
@@ -53,6 +56,14 @@ def run_gates(
         inconclusive=policy.inconclusive,
         missing=policy.missing,
     )
+
+
+def _idle(policy: Policy, results: Sequence[GateResult]) -> set[str]:
+    """Gates of the policy that judge no arm: a run that has lost its baseline or its drafting arms must not pass. A
+    certificate that is not required is not missed."""
+    judged = {result.gate for result in results if result.status != SKIPPED}
+    optional = {name for name, gate in policy.gate.items() if isinstance(gate, CertificateGate) and not gate.required}
+    return policy.gate.keys() - judged - optional
 
 
 def _or_unknown(run: StoredRun, result: GateResult) -> GateResult:

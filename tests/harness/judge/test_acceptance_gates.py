@@ -6,7 +6,7 @@ import pytest
 from compare_samples import Machine, make_run
 
 from specbench.harness.judge.gate import run_gates
-from specbench.harness.judge.gate_result import FAILED, PASSED, SKIPPED
+from specbench.harness.judge.gate_result import FAILED, NO_DATA, PASSED, SKIPPED
 from specbench.harness.judge.policy import parse_policy
 from specbench.harness.judge.stored import read_run
 
@@ -50,15 +50,15 @@ def test_the_same_acceptance_passes_and_a_loss_fails(judged):
 
 def test_few_drafts_are_not_compared(judged):
     results, code = judged(Machine(num_prompts=1, num_rounds=6, num_repeats=1), baseline=True)
-    assert code == 0 and set(positions(results, SKIPPED)) == set(results)
+    assert code == 4 and set(positions(results, NO_DATA)) == set(results)
     assert results["position 1"].reason == "only 6 drafts reached this position"
 
 
-def test_without_drafts_or_a_baseline_nothing_applies(judged):
+def test_without_drafts_or_a_baseline_there_are_no_data(judged):
     results, code = judged(Machine(), arm="no-spec")
-    assert code == 0 and results[""].reason == "no drafts" and results[""].status == SKIPPED
+    assert code == 4 and results[""].reason == "no drafts" and results[""].status == NO_DATA
     results, code = judged(Machine())
-    assert code == 0 and {result.reason for result in results.values()} == {"no baseline to compare with"}
+    assert code == 4 and {result.reason for result in results.values()} == {"no baseline to compare with"}
 
 
 def test_floors_are_a_list():

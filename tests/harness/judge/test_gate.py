@@ -186,11 +186,29 @@ def test_other_outputs_come_before_everything(tmp_path, baseline):
 
 
 def test_outputs_without_a_reference_are_no_pass(tmp_path):
-    """A run of one arm has nothing to be the same as; `no-spec` itself needs none."""
-    for arm, status, code in (("eagle:k=4", NO_DATA, 4), ("no-spec", SKIPPED, 0)):
+    """A run of one arm has nothing to be the same as."""
+    for arm in ("eagle:k=4", "no-spec"):
         report = judged(read_run(make_run(tmp_path, Machine(), arms=(arm,), label=arm[:2])), gates={"same_output": {}})
         (found,) = [r for r in report.results if r.gate == "same_output"]
-        assert (found.status, report.exit_code) == (status, code)
+        assert (found.status, report.exit_code) == (NO_DATA, 4)
+
+
+@pytest.mark.parametrize(
+    ("gates", "missing", "status", "code"),
+    [
+        ({"acceptance_length": {"min": 2}}, "fail", NO_DATA, 4),
+        ({"acceptance_length": {"min": 2}}, "warn", NO_DATA, 0),
+        ({"step_ms": {}}, "fail", NO_DATA, 4),
+        ({"certificate": {"required": False}}, "fail", SKIPPED, 0),
+    ],
+)
+def test_a_gate_that_judges_no_arm_does_not_pass(tmp_path, gates, missing, status, code):
+    """A run that has lost its drafting arms; where one is left, `no-spec` is passed over."""
+    alone = judged(read_run(make_run(tmp_path, Machine(), arms=("no-spec",))), gates=gates, missing=missing)
+    assert {r.status for r in alone.results if r.gate in gates} == {status} and alone.exit_code == code
+    report = judged(read_run(make_run(tmp_path, Machine(), label="both")), gates={"acceptance_length": {"min": 2}})
+    found = {r.arm: r.status for r in report.results if r.gate == "acceptance_length"}
+    assert found == {"no-spec": SKIPPED, "eagle:k=4": PASSED} and report.exit_code == 0
 
 
 def _write(path, table):

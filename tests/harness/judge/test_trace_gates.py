@@ -10,7 +10,7 @@ from compare_samples import Machine, make_run
 from profile_samples import eagle_profile
 
 from specbench.harness.judge.gate import run_gates
-from specbench.harness.judge.gate_result import FAILED, NO_DATA, PASSED, SKIPPED
+from specbench.harness.judge.gate_result import FAILED, NO_DATA, PASSED
 from specbench.harness.judge.policy import parse_policy
 from specbench.harness.judge.stored import read_run
 from specbench.harness.judge.structural import GraphShareGate
@@ -98,9 +98,9 @@ def test_the_trace_sees_synchronisations_that_the_engine_does_not(tmp_path):
     assert found[""].status == PASSED and found["trace"].status == FAILED
 
 
-def test_without_a_baseline_relative_limits_do_not_apply(tmp_path):
+def test_without_a_baseline_relative_limits_have_no_data(tmp_path):
     found, code = results(run_with(tmp_path, None), None, "syncs_per_round")
-    assert found[""].status == SKIPPED and code == 0
+    assert found[""].status == NO_DATA and found[""].reason == "no baseline to compare with" and code == 4
 
 
 def test_a_damaged_profile_is_named(tmp_path):
