@@ -162,6 +162,10 @@ def _recorded(arm: ArmRecord, frames: Frames) -> Recorded:
         rounds[prompt, nth].append(Round(*map(int, sizes)))
     timed = requests.assign(ms=(requests["t_last_ns"] - requests["t_first_ns"]) / 1e6)
     timed = timed.assign(tokens=requests["num_output_tokens"] - 1).groupby("repeat")[["ms", "tokens"]].sum()
+    if not (timed["tokens"] > 0).all() or not (timed["ms"] > 0).all() or rows.empty:
+        raise ValueError(
+            f"run: the requests of {arm.label} show no time after their first token, or no round of theirs"
+        )
     tpot_ms = float((timed["ms"] / timed["tokens"]).median())
     drafted = rows[rows["draft_depth"] >= 1]
     return Recorded(

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from specbench.harness.store.files import remove_leftovers, write_parquet
 from specbench.harness.store.journal import OpenBlock, PartialBlock, read_journal
+from specbench.harness.store.row_checks import check_rows
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, arrow_schema
 from specbench.harness.text import slug
 from specbench.workloads.guarded import read_parquet, read_parquet_schema
@@ -94,10 +95,12 @@ class BlockStore:
         return blocks
 
     def tables(self) -> dict[str, pa.Table]:
-        """All rows so far, from parts and consolidated tables alike."""
+        """All rows so far, from parts and consolidated tables alike. ValueError: see row_checks.py."""
         if not self._read:
             parts = sorted(self._part_blocks())
-            self._read = {name: self._table(name, parts) for name in TABLES}
+            tables = {name: self._table(name, parts) for name in TABLES}
+            check_rows(tables, self._path)
+            self._read = tables
         return self._read
 
     def tables_of(self, arm: str, repeat: int) -> dict[str, pa.Table]:

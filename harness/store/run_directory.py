@@ -36,6 +36,7 @@ from specbench.harness.store.masking import from_home, masked, plain_text
 from specbench.harness.store.prompts import FILE as PROMPTS
 from specbench.harness.store.prompts import read_categories
 from specbench.harness.store.results import Results
+from specbench.harness.store.row_checks import check_arms
 from specbench.harness.store.run_file import read_run_record, stored_document
 from specbench.harness.store.run_record import STATUSES, RunRecord
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, Frames, Rows, Value, build_table
@@ -211,7 +212,9 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
     def frames(self) -> Frames:
         """All rows so far, from parts and consolidated tables alike."""
-        frames = {name: table.to_pandas() for name, table in self._store.tables().items()}
+        tables = self._store.tables()
+        check_arms(tables, [arm.label for arm in self._record.arms], self.path)
+        frames = {name: table.to_pandas() for name, table in tables.items()}
         record, sampling = self._record, self._record.sampling
         return Frames(
             **frames,

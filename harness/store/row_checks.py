@@ -1,0 +1,68 @@
+"""Rows of a run's tables that cannot be measurements, and are refused before a figure is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MAX_DRAFTS = 1 << 16
+"""Of one request in one step. Acceptance is counted per number of drafts, so a huge number would take memory."""
+
+# By table and column: the smallest and the largest value.
+_ALLOWED: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
+    "requests": dict.fromkeys(("repeat", "num_prompt_tokens", "num_output_tokens", "num_preemptions"), (0, None)),
+    "steps": {
+        "repeat": (0, None),
+        "batch_size": (1, None),
+        "num_proposed": (0, MAX_DRAFTS),
+        "draft_depth": (0, MAX_DRAFTS),
+        "num_accepted": (0, MAX_DRAFTS),
+        "num_emitted": (0, None),
+    },
+    "phases": {"repeat": (0, None), "duration_ns": (0, None)},
+}
+
+
+def check_rows(tables: Mapping[str, pa.Table], path: Path) -> None:
+    """ValueError naming the run, the table, the column and the first value that is not allowed."""
+    problem = next(_problems(tables), None)
+    if problem:
+        raise ValueError(f"{path}: {problem}; restore the table from a copy")
+
+
+def check_arms(tables: Mapping[str, pa.Table], labels: Sequence[str], path: Path) -> None:
+    """ValueError for rows of an arm that the run's record does not have."""
+    for name, table in tables.items():
+        for arm in sorted(set(pc.unique(table["arm"]).to_pylist()) - set(labels)):
+            raise ValueError(
+                f"{path}: {name}: arm is {arm!r}; allowed: {', '.join(labels)}; restore the table from a copy"
+            )
+
+
+def _problems(tables: Mapping[str, pa.Table]) -> Iterator[str]:
+    for name, columns in _ALLOWED.items():
+        for column, (least, most) in columns.items():
+            values = tables[name][column]
+            found = pc.min_max(values)
+            low, high = found["min"].as_py(), found["max"].as_py()
+            if low is not None and low < least:
+                yield f"{name}: {column} is {low}; allowed: {least} or more"
+            if high is not None and most is not None and high > most:
+                yield f"{name}: {column} is {high}; allowed: at most {most}"
+    requests = tables["requests"]
+    keys = ["arm", "repeat", "request_id"]
+    counted = requests.select(keys).group_by(keys).aggregate([([], "count_all")])
+    for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
+        where = f"{row['arm']}, repeat {row['repeat'] + 1}"
+        yield f"requests: request_id {row['request_id']} of {where} stands {row['count_all']} times; allowed: once"
+    answered = requests.filter(pc.greater(requests["num_output_tokens"], 0))
+    for column in ("t_submit_ns", "t_first_ns", "t_last_ns"):
+        if answered[column].null_count:
+            yield f"requests: {column} is missing of a request with tokens; allowed: a time"
+    for earlier, later in (("t_submit_ns", "t_first_ns"), ("t_first_ns", "t_last_ns")):
+        wrong = answered.filter(pc.less(answered[later], answered[earlier])).slice(0, 1)
+        for row in wrong.to_pylist():
+            yield f"requests: {later} is {row[later]}; allowed: {earlier}, {row[earlier]}, or more"
