@@ -16,6 +16,8 @@ from .options import RunOptions
 from .recipe_files import Base, Recipe, RecipeArm
 from .table_records import Ablation, RecipeRecord, RecipeRow
 
+_CLIENT_KEYS = ("api_key_env", "num_clients")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlan:
@@ -59,12 +61,20 @@ def acceptance_note(options: RunOptions) -> str:
 
 
 def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
-    """These arms under the options. ValueError for a strategy option that applies to none of them, and for a
-    temperature that a grid replaces."""
+    """These arms under the options. ValueError for an option of strategies or of other engines that applies to none of
+    them, and for a temperature that a grid replaces."""
     for key in STRATEGY_KEYS:
         if key in options.given and not any(key in arm.options for arm in arms):
             labels = ", ".join(arm.label for arm in arms)
             raise ValueError(f"{key}: {getattr(options, key)!r} has no effect; no arm among {labels} takes a {key}")
+    unused = [key for key in (*PROGRAM_KEYS, *_CLIENT_KEYS) if key in options.given]
+    if unused and not any(_takes_program(arm, options) for arm in arms):
+        labels = ", ".join(arm.label for arm in arms)
+        flag = options.schema()[unused[0]].flag
+        raise ValueError(
+            f"{flag}: {getattr(options, unused[0])!r} has no effect; no arm among {labels} runs on another engine; "
+            "choose it with --engine, or drop it"
+        )
     if options.temperature_grid and "temperature" in options.given:
         raise ValueError(
             f"temperature: {options.temperature:g} has no effect beside temperature_grid "
@@ -73,9 +83,13 @@ def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
     return RunConfig.of_arms(options, [without_program(arm, options) for arm in arms])
 
 
+def _takes_program(arm: ArmConfig, options: Conditions) -> bool:
+    return lookup(ENGINES, arm.engine_name or options.engine, "engine").takes_program
+
+
 def without_program(arm: ArmConfig, options: Conditions) -> ArmConfig:
     """The arm without options that name another engine's program, if its engine needs none."""
-    if lookup(ENGINES, arm.engine_name or options.engine, "engine").takes_program:
+    if _takes_program(arm, options):
         return arm
     unused = {key for key in PROGRAM_KEYS if getattr(options, key) is not None}
     return replace(arm, engine={key: value for key, value in arm.engine.items() if key not in unused})

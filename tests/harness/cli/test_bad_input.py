@@ -24,6 +24,8 @@ OPTIONS = [
     ("-s eagle:k=2.5,head=random", "k='2.5' is not a whole number"),
     ("-s ngram:min_n=3,max_n=2", "1 <= min_n <= max_n"),
     ("--head random -s ngram", "no arm among ngram takes a head"),
+    ("--base-url http://x/v1 -s ngram", "--base-url: 'http://x/v1' has no effect; no arm among ngram runs on another"),
+    ("--num-clients 4 -s ngram", "--num-clients: 4 has no effect; no arm among ngram runs on another engine"),
     ("-s eagle:k=3,head=random,acceptance=synthetic:9", "allowed: 1 to k+1 = 4"),
     ("-s eagle:k=3,head=random,acceptance=synthetic:nan", "allowed: 1 to k+1 = 4"),
     ("-s eagle:k=3,head=random,acceptance=often", "allowed: real, synthetic:LENGTH"),
