@@ -14,9 +14,10 @@ from pull_request_tables import pull_requests
 from race_tables import arrivals, tensor_parallelism
 from stored_rounds import own_round, vllm_round
 
+from specbench.reports.cells import share
 from specbench.reports.charts.chart import Axis, Chart, Styles, small_charts
 from specbench.reports.document import Cell, Command, Fact, Section, Table
-from specbench.reports.profile.cells import duration, share
+from specbench.reports.profile.cells import duration
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
 from specbench.reports.site.page import Page
 from specbench.reports.site.runs import SiteRun

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from stored_rounds import vllm_round
 
 from specbench.harness.profiling.idle import CAUSES
-from specbench.reports.profile.cells import MICROSECONDS, count, phase_name, share
+from specbench.reports.cells import share
+from specbench.reports.profile.cells import MICROSECONDS, count, phase_name
 from specbench.reports.profile.labels import arm_titles
 
 HERE = Path(__file__).parent

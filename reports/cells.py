@@ -92,8 +92,14 @@ def percent(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """`80%`; 100% only if it is exactly that."""
-    return NOTHING if value is None else f"{min(value, 0.999):.1%}" if 0.99 < value < 1 else f"{value:.0%}"
+    """`100%` only for all and `0%` only for none: 0.9996 is `>99.9%`, 0.0001 is `<0.1%`."""
+    if value is None:
+        return NOTHING
+    if 0.999 < value < 1:
+        return ">99.9%"
+    if 0 < value < 0.001:
+        return "<0.1%"
+    return f"{value:.1%}".replace(".0%", "%")
 
 
 def change_text(change: float | None, max_decimals: int = 3) -> str:

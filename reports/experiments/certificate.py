@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specbench.reports.cells import NOTHING, number
+from specbench.reports.cells import NOTHING, number, share
 from specbench.reports.document import Table, fitting, table_of
 
 _MAX_POSITIONS = 4
@@ -127,7 +127,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "temperature": lambda row: f"{row['temperature']:g}",
     "verdict": _verdict,
     "prompts": _judged(lambda row: str(row["num_prompts"])),
-    "exact": _judged(lambda row: f"{row['num_exact'] / row['num_prompts']:.1%}"),
+    "exact": _judged(lambda row: share(row["num_exact"] / row["num_prompts"])),
     "first divergences": _judged(lambda row: _positions(row["divergences"])),
     "worst gap": _judged(lambda row: number(max((d["gap"] for d in row["divergences"]), default=None))),
     "worst regret": _judged(lambda row: number(row["worst_regret"])),

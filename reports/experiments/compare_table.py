@@ -12,7 +12,16 @@ from specbench.harness.judge.comparison import ComparedRuns, Row
 from specbench.harness.metrics.figures import COMPARED, SAME_OUTPUT, Figure
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, Comparison
 from specbench.harness.store.files import json_text, to_object
-from specbench.reports.cells import NOTHING, TOO_WIDE, change_text, is_too_wide_change, marked_name, number, size_text
+from specbench.reports.cells import (
+    NOTHING,
+    TOO_WIDE,
+    change_text,
+    is_too_wide_change,
+    marked_name,
+    number,
+    share,
+    size_text,
+)
 from specbench.reports.document import Table, without
 
 COMPARE_SCHEMA = "specbench.compare/2"
@@ -129,9 +138,18 @@ def _rows(row: Row) -> Iterable[tuple[str, ...]]:
         )
     if row.same_output is not None:
         same, pairs = row.same_output
-        share = f"{same / pairs:.1%}"
         word = "equal" if same == pairs else f"{pairs - same} of {pairs} differ"
-        yield (row.run, arm, SAME_OUTPUT.name, NOTHING, share, NOTHING, NOTHING, word, f"{pairs} requests")
+        yield (
+            row.run,
+            arm,
+            SAME_OUTPUT.name,
+            NOTHING,
+            share(same / pairs),
+            NOTHING,
+            NOTHING,
+            word,
+            f"{pairs} requests",
+        )
 
 
 def word_of(row: Row) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from specbench.harness.judge.samples_verdict import PairedMetric, PairedSamples
-from specbench.reports.cells import NOTHING
+from specbench.reports.cells import NOTHING, share
 from specbench.reports.document import Table, table_of
 
 
@@ -20,7 +20,7 @@ def samples_table(found: PairedSamples) -> Table:
         "p": lambda m: NOTHING if m.items.p_test is None else f"{m.items.p_test:.2g}",
         "p (Holm)": lambda m: NOTHING if m.p_holm is None else f"{m.p_holm:.2g}",
         "detectable": lambda m: _number(m.items.detectable),
-        "same output": lambda m: NOTHING if m.items.same_output is None else f"{m.items.same_output:.1%}",
+        "same output": lambda m: share(m.items.same_output),
         "items": lambda m: str(m.items.n),
         "verdict": lambda m: m.verdict if m.items.n else "no data",
     }

@@ -1,4 +1,4 @@
-"""Figures of profiles as text: durations, counts per round, and shares that are never rounded to 0% or 100%."""
+"""Figures of profiles as text: durations and counts per round."""
 
 from __future__ import annotations
 
@@ -61,17 +61,6 @@ def count(value: float | None, *, signed: bool = False) -> str:
         return "<0.01"
     text = f"{value:{'+' if signed else ''}.2f}"
     return text.rstrip("0").rstrip(".") if float(text) else "0"
-
-
-def share(value: float | None) -> str:
-    """`100%` only for all and `0%` only for none: 0.9996 is `>99.9%`, 0.0001 is `<0.1%`."""
-    if value is None:
-        return NOTHING
-    if 0.999 < value < 1:
-        return ">99.9%"
-    if 0 < value < 0.001:
-        return "<0.1%"
-    return f"{value:.1%}".replace(".0%", "%")
 
 
 def points(value: float | None) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from specbench.harness.profiling.record import LATE, Profile
-from specbench.reports.cells import NOTHING, factor
+from specbench.reports.cells import NOTHING, factor, share
 from specbench.reports.document import Command, Document, Section, Table
-from specbench.reports.profile.cells import TimeUnit, count, kernel_name, phase_name, points, share, unit_of
+from specbench.reports.profile.cells import TimeUnit, count, kernel_name, phase_name, points, unit_of
 from specbench.reports.profile.diff import INTERVAL_NOTE, LATE_WAIT, Delta, PhaseDelta, ProfileDiff, diff_profiles
 from specbench.reports.profile.report import commands, without_phases
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED, findings

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from specbench.harness.profiling.record import IdleFigures, Profile
-from specbench.reports.cells import NOTHING, compact, factor
+from specbench.reports.cells import NOTHING, compact, factor, share
 from specbench.reports.document import Command, Document, Fact, Section, Table, with_rows
-from specbench.reports.profile.cells import count, duration, num_bytes_text, share, unit_of
+from specbench.reports.profile.cells import count, duration, num_bytes_text, unit_of
 from specbench.reports.profile.labels import arm_titles
 from specbench.reports.profile.sentences import (
     SHARES_NOT_SPEED,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from specbench.harness.profiling.record import MAX_SLOW_DOWN, HostPhase, PhaseFigures, Profile
-from specbench.reports.profile.cells import cause_name, count, duration, share, steps_name
+from specbench.reports.cells import share
+from specbench.reports.profile.cells import cause_name, count, duration, steps_name
 
 SHARES_NOT_SPEED = "Times in a profile are shares, not speed: profiling slows a run. For speed, use specbench run."
 _CERTIFICATES = {

@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 
 from specbench.harness.profiling.record import LATE, KernelFigures, PhaseFigures, Profile
-from specbench.reports.cells import NOTHING, factor
+from specbench.reports.cells import NOTHING, factor, share
 from specbench.reports.document import Table, table_of
 from specbench.reports.profile.cells import (
     cause_name,
     count,
     kernel_name,
     phase_name,
-    share,
     steps_name,
     times,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from specbench.harness.metrics.accuracy_items import ItemFigures
 from specbench.harness.metrics.doubts import is_doubt
 from specbench.harness.store.results import ItemPairs, Score, ScorePair
-from specbench.reports.cells import NOTHING, milliseconds, rates, row_name
+from specbench.reports.cells import NOTHING, milliseconds, rates, row_name, share
 from specbench.reports.document import Table, table_of
 from specbench.reports.run.accuracy_view import AccuracyView
 from specbench.reports.run.view import RunView
@@ -62,7 +62,7 @@ def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> Table:
         "won/lost": lambda p: NOTHING if p.items.p is None else f"{p.items.won}/{p.items.lost}",
         "McNemar p": lambda p: NOTHING if p.items.p is None else f"{p.items.p:.2g}",
         "detectable": lambda p: NOTHING if p.items.detectable is None else f"{100 * p.items.detectable:.1f}",
-        "same output": lambda p: NOTHING if p.items.same_output is None else f"{p.items.same_output:.1%}",
+        "same output": lambda p: share(p.items.same_output),
         "AL": lambda p: _acceptance_length(items_of(p)),
         "TPOT ms (x)": lambda p: _tpot(items_of(p)),
     }

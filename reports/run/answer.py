@@ -48,7 +48,7 @@ def answer(view: RunView) -> str:
     else:
         sentence = f"No arm is clearly faster than {baseline} in TPOT: {how_much} as fast"
     close = [row_name(arm) for arm in others if low is not None and _high(arm) > low]
-    sentence += f"; {', '.join(close)} may be as fast" if close else ""
+    sentence += f"; {', '.join(close)} may be as fast as {row_name(best)}" if close else ""
     untrue = [word for word in (NOT_PLAUSIBLE, CHANGED) if any(mark.startswith(word) for mark in best.marks)]
     is_forced = any(mark.startswith(FORCED) for mark in best.marks)
     is_judged = not is_forced or best.speedup.same_output_rate == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from specbench.harness.judge.graph_marks import GraphsView
 from specbench.harness.profiling.record import Profile
-from specbench.reports.cells import number
+from specbench.reports.cells import number, share
 
 HEADERS = ("graph claim", "graph share", "graph launches/round", "launches/round", "syncs/round (trace)")
 
@@ -46,6 +46,5 @@ def graph_json(view: GraphsView | None) -> dict[str, Any]:
 
 def _cells(profile: Profile) -> tuple[str, ...]:
     graph = profile.graph
-    share = "-" if graph.graph_share_kernels is None else f"{graph.graph_share_kernels:.1%}"
     figures = (graph.graph_launches_per_round, graph.launches_per_round, profile.syncs_per_round)
-    return graph.verdict, share, *map(number, figures)
+    return graph.verdict, share(graph.graph_share_kernels), *map(number, figures)

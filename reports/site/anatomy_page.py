@@ -8,10 +8,10 @@ import pandas as pd
 
 from specbench.harness.profiling.record import Profile
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING, median, median_ms, row_name
+from specbench.reports.cells import NOTHING, median, median_ms, row_name, share
 from specbench.reports.charts.chart import Chart, drawable
 from specbench.reports.document import Section, Table, table_of
-from specbench.reports.profile.cells import MICROSECONDS, count, phase_name, share, times, unit_of
+from specbench.reports.profile.cells import MICROSECONDS, count, phase_name, times, unit_of
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
 from specbench.reports.run.charts import phase_chart, phase_frame, stack_chart

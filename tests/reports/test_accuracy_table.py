@@ -88,7 +88,7 @@ def test_pairs_say_difference_interval_and_power():
             "5/3",
             "0.69",
             "1.6",
-            "90.0%",
+            "90%",
             "2.35",
             "12.50 (1.60x)",
         ),

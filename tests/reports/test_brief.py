@@ -67,7 +67,10 @@ def test_the_notes_name_every_baseline_of_a_run_with_several(view):
         ),
         ({"naive": (0.8, 0.7, 0.9)}, "No arm is faster than no-spec in TPOT: naive-eagle is 0.80x [0.70, 0.90] as"),
         ({"naive": (11.22, None, None)}, "naive-eagle is 11.22x as fast as no-spec in TPOT, without an interval"),
-        ({"naive": (1.5, 1.4, 1.6), "eagle": (1.4, 1.3, 1.45)}, "|y</b> may be as fast; 6 of 8 outputs equal."),
+        (
+            {"naive": (1.5, 1.4, 1.6), "eagle": (1.4, 1.3, 1.45)},
+            "|y</b> may be as fast as naive-eagle; 6 of 8 outputs equal.",
+        ),
         ({"naive": (1.5, 1.4, 1.6), "eagle": (1.2, 1.1, 1.39)}, "faster than no-spec in TPOT; 6 of 8 outputs equal."),
         (
             {"naive": (1.47, 0.25, 9.0), "eagle": (0.6, 0.31, 1.54)},

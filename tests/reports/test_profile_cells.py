@@ -1,5 +1,6 @@
 import pytest
 
+from specbench.reports.cells import share
 from specbench.reports.profile.cells import (
     MICROSECONDS,
     count,
@@ -7,7 +8,6 @@ from specbench.reports.profile.cells import (
     kernel_name,
     phase_name,
     points,
-    share,
     times,
     unit_of,
 )
