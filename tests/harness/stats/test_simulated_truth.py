@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from specbench.harness.stats.paired import holm, paired
+from specbench.harness.stats.spread import crossed_interval
 from specbench.harness.stats.verdict import decide
 
 NUM_EXPERIMENTS = 1000
@@ -95,3 +96,24 @@ def test_unpaired_runs_would_have_missed_it():
     a, b = (DRIFT * draw.standard_normal(shape) + IN_BLOCK * draw.standard_normal(shape) for _ in range(2))
     found = paired(math.log(0.98) + b - a)
     assert (decide(found, found.p, "lower") == "improved").mean() < 0.75
+
+
+@pytest.mark.parametrize(
+    ("shape", "spreads", "low", "high"),
+    [
+        ((3, 20), (0.05, 0.02), 0.70, 0.88),
+        ((10, 20), (0.05, 0.02), 0.85, 0.96),
+        ((3, 4), (0.02, 0.2), 0.78, 0.92),
+        ((3, 20), (0.02, 0.2), 0.90, 0.99),
+    ],
+)
+def test_how_often_a_runs_interval_holds_the_truth(shape, spreads, low, high):
+    """docs/metrics.md says so: below 95% with few blocks or prompts. `spreads`: of blocks and of prompts."""
+    rng, (num_blocks, num_prompts) = np.random.default_rng(0), shape
+    held = []
+    for _ in range(200):
+        of_blocks = rng.normal(0, spreads[0], (num_blocks, 1))
+        of_prompts = rng.normal(0, spreads[1], (1, num_prompts))
+        found = crossed_interval(of_blocks + of_prompts + rng.normal(0, 0.02, shape))
+        held.append(found.low <= 0 <= found.high)
+    assert low < np.mean(held) < high
