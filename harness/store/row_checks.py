@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from specbench.harness.store.arm_record import ArmRecord
+
 MAX_DRAFTS = 1 << 16
 """Of one request in one step. Acceptance is counted per number of drafts, so a huge number would take memory."""
 
@@ -33,8 +35,9 @@ def check_rows(tables: Mapping[str, pa.Table], path: Path) -> None:
         raise ValueError(f"{path}: {problem}; restore the table from a copy")
 
 
-def check_arms(tables: Mapping[str, pa.Table], labels: Sequence[str], path: Path) -> None:
+def check_arms(tables: Mapping[str, pa.Table], arms: Sequence[ArmRecord], path: Path) -> None:
     """ValueError for rows of an arm that the run's record does not have."""
+    labels = [arm.label for arm in arms]
     for name, table in tables.items():
         for arm in sorted(set(pc.unique(table["arm"]).to_pylist()) - set(labels)):
             raise ValueError(

@@ -194,9 +194,8 @@ class RunDirectory(RecordDirectory[RunRecord]):
     def check_has_tables(self) -> None:
         """ValueError for a run of profiles, which must not be read as measured or be measured into."""
         if self._record.profile is not None:
-            raise ValueError(
-                f"{self.path}: contains profiles and no figures; show them with: specbench profile show {self.path}"
-            )
+            show = f"specbench profile show {self.path}"
+            raise ValueError(f"{self.path}: contains profiles and no figures; show them with: {show}")
 
     def check_tables(self) -> None:
         """ValueError for a missing or damaged table, so that a resumed run is refused before it measures."""
@@ -212,10 +211,9 @@ class RunDirectory(RecordDirectory[RunRecord]):
 
     def frames(self) -> Frames:
         """All rows so far, from parts and consolidated tables alike."""
-        tables = self._store.tables()
-        check_arms(tables, [arm.label for arm in self._record.arms], self.path)
+        record, sampling, tables = self._record, self._record.sampling, self._store.tables()
+        check_arms(tables, record.arms, self.path)
         frames = {name: table.to_pandas() for name, table in tables.items()}
-        record, sampling = self._record, self._record.sampling
         return Frames(
             **frames,
             arms=record.arms,
