@@ -178,3 +178,25 @@ def test_other_refusals(tmp_path):
     run = stored(tmp_path, eagle_3=([[0] * LENGTH] * 2, 3, MS[3]), ngram_3=([[0] * LENGTH] * 2, 3, MS[3]))
     run.put_arm(replace(run.record.arm("ngram:k=3"), config=ArmSetup(engine="vllm")))
     assert bound_of(run).left_out == ("ngram:k=3: a different engine than that of no-spec",)
+
+
+@pytest.mark.parametrize("label", ["no-spec", "eagle:k=3"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda own: [row.update(t_last_ns=row["t_first_ns"]) for row in own["requests"]],
+        lambda own: [row.update(num_output_tokens=1, output_token_ids=[7]) for row in own["requests"]],
+        lambda own: [row.update(request_id=row["request_id"] + 10) for row in own["steps"]],
+    ],
+    ids=["no time", "one token each", "rounds of other requests"],
+)
+def test_rounds_that_nothing_can_be_learned_from_are_refused_by_arm(tmp_path, label, change):
+    """Figures would be divided by that time, or be nan."""
+    run = RunDirectory.create(tmp_path, "bound", begun("no-spec", "eagle:k=3"))
+    for name, k in (("no-spec", 0), ("eagle:k=3", 3)):
+        own = block([[0] * LENGTH] * 2, k, MS[k])
+        if name == label:
+            change(own)
+        run.append(name, 0, **own)
+    with pytest.raises(ValueError, match=f"run: the requests of {label} show no time after their first token, or no"):
+        bound_of(run)
