@@ -6,9 +6,12 @@ import shlex
 
 import typer
 
+from specbench.harness.exit_codes import ExitCode
+from specbench.harness.run.interrupts import StoppedAtOnce, interruptible
 from specbench.harness.training.config import TrainHeadOptions
 
 from .derived import takes_options, typed_command
+from .output import say_if_interrupted
 
 
 @takes_options
@@ -21,7 +24,9 @@ def train_head(options: TrainHeadOptions) -> None:
 
     With --kind parallel-eagle the head drafts all tokens in one pass.
 
-    --target, --data and --out are required; --budget-s limits the time.
+    --target, --data and --out are required; --budget-s limits the time. After Ctrl-C, --resume continues.
+
+    Exit code: 0 trained, 2 bad input, 130 interrupted.
 
     Examples:
 
@@ -33,13 +38,26 @@ def train_head(options: TrainHeadOptions) -> None:
 
       specbench train-head --target ./my-model --data prompts.jsonl --out heads/mine --resume
     """
+    from specbench.harness.experiments.session import INTERRUPTED
     from specbench.harness.training import pipeline
     from specbench.harness.training.load import load_for_training
 
     from .train_progress import TrainProgress
 
-    with TrainProgress(options.quiet) as progress:
-        progress.say(f"loading {options.target}")
-        target = load_for_training(options.target, options.device, options.dtype, progress.asset)
-        folder = pipeline.train_head(options, shlex.join(typed_command()), target, progress)
+    words = typed_command()
+    resume = shlex.join(words if options.resume else [*words, "--resume"])
+    pipeline.check_out(options)
+    try:
+        with interruptible(), TrainProgress(options.quiet) as progress:
+            progress.say(f"loading {options.target}")
+            target = load_for_training(options.target, options.device, options.dtype, progress.asset)
+            folder = pipeline.train_head(options, shlex.join(words), target, progress)
+    except KeyboardInterrupt:
+        if not pipeline.has_begun(options):
+            raise
+        say_if_interrupted(INTERRUPTED, options.out, lambda _: resume, kept="finished responses and training steps")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    except StoppedAtOnce as stop:
+        stop.advice = f"resume with: {resume}"
+        raise
     typer.echo(str(folder))

@@ -15,6 +15,7 @@ import torch
 
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request, SamplingParams
+from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.workloads.base import Tokenizer
 
 from .config import GenerateConfig
@@ -66,8 +67,16 @@ class Generation:
     def run(
         self, conversations: list[Conversation], budget_s: float, report: Callable[[GenerateStats], None]
     ) -> GenerateStats:
-        """Resumes after the last shard of the folder. Conversations in flight when time is up are dropped. `report` is
-        called about once per second."""
+        """Resumes after the last shard of the folder. When time is up or the user interrupts, finished conversations
+        are written and those in flight dropped. `report` is called about once per second."""
+        try:
+            self._run(conversations, budget_s, report)
+        except KeyboardInterrupt:
+            self._write()
+            raise
+        return self.stats
+
+    def _run(self, conversations: list[Conversation], budget_s: float, report: Callable[[GenerateStats], None]) -> None:
         start, reported = time.perf_counter(), 0.0
         done = finished_samples(self._folder)
         todo = (s for s in samples(conversations, self._config) if s.id not in done)
@@ -86,14 +95,14 @@ class Generation:
             if self.stats.seconds - reported >= 1:
                 reported = self.stats.seconds
                 report(self.stats)
-        if self._unwritten:
-            self._write()
+        self._write()
         self.stats.seconds = time.perf_counter() - start
-        return self.stats
 
     def _write(self) -> None:
-        write_shard(self._folder, self._unwritten)
-        self._unwritten = []
+        with deferred_interrupt():  # rows that are on disk must not be written again
+            if self._unwritten:
+                write_shard(self._folder, self._unwritten)
+            self._unwritten = []
 
     def _refill(self, todo: Iterator[Sample]) -> None:
         num_slots = self._config.generate_batch

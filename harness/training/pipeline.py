@@ -19,6 +19,7 @@ from specbench.harness.engines.native.models.config import read_config
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.files import write_json
+from specbench.harness.store.writing import writing
 from specbench.workloads.guarded import read_json_object
 from specbench.workloads.json_values import JsonObject
 
@@ -37,6 +38,7 @@ from .shards import Sequences, read_sequences, shard_paths
 from .trainer import LogRow, Trainer
 from .training_targets import TargetSource, gpu_has_room
 
+_HEAD, _CHECKPOINT, _DESCRIBED = "model.safetensors", "checkpoint.pt", "responses.json"
 _HEAD_SIZES = ("hidden_size", "intermediate_size", "num_q_heads", "num_kv_heads", "head_dim", "rms_norm_eps")
 _EXPORT_S = 15.0  # part of a budget reserved for loading, export and the last checkpoint
 
@@ -62,7 +64,8 @@ def train_head(options: TrainHeadOptions, command: str, target: LoadedTarget, pr
     start = time.perf_counter()
     out, responses = options.out, options.responses_folder
     generate = options.generate(target.described["name"], target.model.device.type)
-    _check_folders(options, generate)
+    check_out(options)
+    _make_folders(options, generate)
     sources, selection = _select(generate, progress)
     _make_responses(options, generate, target, selection, progress)
     if options.only_responses:
@@ -76,7 +79,7 @@ def train_head(options: TrainHeadOptions, command: str, target: LoadedTarget, pr
         f"{vocab.coverage:.2%}"
     )
     trainer = make_trainer(train, target.model, sequences, vocab, out)
-    if options.resume and (out / "checkpoint.pt").is_file():
+    if options.resume and (out / _CHECKPOINT).is_file():
         trainer.resume()
         progress.say(f"continuing after step {trainer.step:,} of {trainer.num_steps:,}")
     left_s = options.budget_s - (time.perf_counter() - start) - _EXPORT_S
@@ -101,8 +104,26 @@ def train_head(options: TrainHeadOptions, command: str, target: LoadedTarget, pr
     }
     write_json(out / TRAINING, record)
     write_model_card(out)
-    (out / "checkpoint.pt").unlink(missing_ok=True)
+    (out / _CHECKPOINT).unlink(missing_ok=True)
     return out
+
+
+def has_begun(options: TrainHeadOptions) -> bool:
+    """Whether OUT is the folder of a training that can be resumed."""
+    out, responses = options.out, options.responses_folder
+    return out.is_dir() and ((responses / _DESCRIBED).is_file() or (out / _CHECKPOINT).is_file())
+
+
+def check_out(options: TrainHeadOptions) -> None:
+    """Checks before a model is loaded, which may take minutes. ValueError for a folder that already has a head, and for
+    `resume` where no training has begun."""
+    out, has_head, has_checkpoint = options.out, (options.out / _HEAD).exists(), (options.out / _CHECKPOINT).exists()
+    if has_head and not has_checkpoint:
+        raise ValueError(f"out: {out} already holds a finished head; give another --out")
+    if not options.resume and has_checkpoint:
+        raise ValueError(f"out: {out} already holds a checkpoint; give another --out, or --resume")
+    if options.resume and not has_begun(options):
+        raise ValueError(f"resume: no training has begun in {out}; give its --out, or drop --resume to start one there")
 
 
 def make_trainer(
@@ -120,18 +141,19 @@ def make_trainer(
     frozen = FrozenTarget(target, config.max_sequence_tokens + 64)
     source = TargetSource(frozen, lm_head_VH, vocab.draft_id_V, gpu_has_room(target.device))
     batches = Batches(sequences, config.batch_tokens, config.max_sequence_tokens, config.unroll, config.seed)
-    return Trainer(config, module, target, source, batches, out / "checkpoint.pt", out / LOG)
+    return Trainer(config, module, target, source, batches, out / _CHECKPOINT, out / LOG)
 
 
-def _check_folders(options: TrainHeadOptions, generate: GenerateConfig) -> None:
-    out, responses = options.out, options.responses_folder
-    if not options.resume and ((out / "model.safetensors").exists() or (out / "checkpoint.pt").exists()):
-        raise ValueError(f"out: {out} already holds a head or a checkpoint; give another --out, or --resume")
-    out.mkdir(parents=True, exist_ok=True)
-    responses.mkdir(parents=True, exist_ok=True)
+def _make_folders(options: TrainHeadOptions, generate: GenerateConfig) -> None:
+    """ValueError for a folder that cannot be written, and for responses that were made with other options."""
+    responses = options.responses_folder
+    with writing("out", options.out):
+        options.out.mkdir(parents=True, exist_ok=True)
+    with writing("responses", responses):
+        responses.mkdir(parents=True, exist_ok=True)
     described = _read_described(responses)
     if not described and shard_paths(responses):
-        raise ValueError(f"responses: {responses} holds shards but no responses.json; give another --responses")
+        raise ValueError(f"responses: {responses} holds shards but no {_DESCRIBED}; give another --responses")
     if described and described["fingerprint"] != generate.fingerprint:
         raise ValueError(
             f"responses: {responses} was made with other options ({described['config']}); give the same, or "
@@ -140,7 +162,7 @@ def _check_folders(options: TrainHeadOptions, generate: GenerateConfig) -> None:
 
 
 def _read_described(folder: Path) -> JsonObject:
-    path = folder / "responses.json"
+    path = folder / _DESCRIBED
     return read_json_object(path) if path.is_file() else {}
 
 
@@ -165,7 +187,7 @@ def _make_responses(
         progress.say(f"using existing responses: {folder}")
         return
     described = {"fingerprint": config.fingerprint, "config": config, "target": target.described}
-    write_json(folder / "responses.json", described)
+    write_json(folder / _DESCRIBED, described)
     max_tokens = config.max_prompt_tokens + config.max_response_tokens
     if model.config.max_position < max_tokens:
         raise ValueError(
@@ -178,7 +200,7 @@ def _make_responses(
     budget_s = min(options.generate_budget_s, options.budget_s)
     stats = generation.run(selection.conversations, budget_s, lambda s: progress.generated(s, num_samples))
     progress.generated(stats, num_samples)
-    write_json(folder / "responses.json", {**described, "done": stats.done, "last_call": stats})
+    write_json(folder / _DESCRIBED, {**described, "done": stats.done, "last_call": stats})
     # The engine's caches and graphs must be freed before training needs the memory.
     del generation, engine
     gc.collect()

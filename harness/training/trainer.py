@@ -18,6 +18,7 @@ from torch import Tensor
 
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.native.models.rope import rope_table
+from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.store.files import write_atomically
 from specbench.workloads.json_values import JsonObject
 
@@ -138,25 +139,36 @@ class Trainer:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self, budget_s: float = math.inf, on_row: Callable[[LogRow], None] | None = None) -> None:
-        """Trains to the last step or to the end of the budget, whichever comes first, and writes a checkpoint."""
-        start, before, base = time.perf_counter(), self.seconds, self.progress
-        saved = start
+        """Trains to the last step, to the end of the budget or until the user interrupts, whichever comes first, and
+        writes a checkpoint."""
+        start, before = time.perf_counter(), self.seconds
+        try:
+            self._run(start, budget_s, on_row)
+        except KeyboardInterrupt:
+            self.seconds = before + time.perf_counter() - start
+            self.save()
+            raise
+        if self._num_summed:
+            self._write_row(on_row)
+        self.seconds = before + time.perf_counter() - start
+        self.save()
+
+    def _run(self, start: float, budget_s: float, on_row: Callable[[LogRow], None] | None) -> None:
+        before, base, saved = self.seconds, self.progress, start
         while self.step < self.num_steps:
             elapsed = time.perf_counter() - start
             self.progress = max(self.step / self.num_steps, base + (1 - base) * elapsed / budget_s)
             if elapsed >= budget_s:
                 break
-            self._optimise(*self._batch(self.step))
-            if self.step % self.config.log_every == 0 or self.step == self.num_steps:
-                self.seconds = before + time.perf_counter() - start
-                self._write_row(on_row)
+            batch, targets = self._batch(self.step)
+            with deferred_interrupt():  # half a step would be part of the checkpoint
+                self._optimise(batch, targets)
+                if self.step % self.config.log_every == 0 or self.step == self.num_steps:
+                    self.seconds = before + time.perf_counter() - start
+                    self._write_row(on_row)
             if time.perf_counter() - saved > self.config.checkpoint_every_s:
                 self.save()
                 saved = time.perf_counter()
-        if self._num_summed:
-            self._write_row(on_row)
-        self.seconds = before + time.perf_counter() - start
-        self.save()
 
     def _write_row(self, on_row: Callable[[LogRow], None] | None) -> None:
         assert self._sums is not None

@@ -164,7 +164,7 @@ def test_generation_goes_on_where_it_was_cut(target, data, tmp_path, head):
 
 
 def test_a_folder_with_a_head_is_not_overwritten(head, target, data):
-    with pytest.raises(ValueError, match="out: .* already holds a head or a checkpoint"):
+    with pytest.raises(ValueError, match="out: .* already holds a finished head"):
         train_head(options(data, head[0]), "specbench", target, Quiet())
 
 

@@ -83,7 +83,6 @@ def test_an_interrupted_run_ends_in_the_same_head(sequences, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         t.run()
     assert stop.count == 11
-    t.save()
     again = trainer(sequences, tmp_path / "b")
     again.resume()
     assert again.step == 11
