@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from specbench.harness.store.writing import writing
+
 from .output import format_option, print_json, print_tables
 
 
@@ -56,5 +58,7 @@ def bound(
             typer.echo(sentence_lines(answer, Console()))
             print_tables(table)
     for directory, one in found if write else ():
-        for path in write_bound(directory.path, one):
+        with writing("write", directory.path):
+            written = write_bound(directory.path, one)
+        for path in written:
             typer.echo(f"wrote {path}", err=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from specbench.harness.store.writing import writing
 
 from .output import format_option
 
@@ -80,9 +83,11 @@ def gate(
 
         print_result(gate_table(report), Console())
     if github:
-        from specbench.reports.experiments.github import workflow_commands, write_summary
+        from specbench.reports.experiments.github import SUMMARY_VARIABLE, workflow_commands, write_summary
 
-        (sys.stderr if format == "json" else sys.stdout).write(workflow_commands(report) + write_summary(report))
+        with writing("github", Path(os.environ.get(SUMMARY_VARIABLE, ""))):
+            commands = workflow_commands(report) + write_summary(report)
+        (sys.stderr if format == "json" else sys.stdout).write(commands)
     raise typer.Exit(report.exit_code)
 
 
@@ -91,11 +96,13 @@ def _write(report: GateReport, junit: Path | None, comment: Path | None) -> None
     if junit is not None:
         from specbench.reports.experiments.junit import write_junit
 
-        junit.parent.mkdir(parents=True, exist_ok=True)
-        write_junit(report, junit)
+        with writing("junit", junit):
+            junit.parent.mkdir(parents=True, exist_ok=True)
+            write_junit(report, junit)
     if comment is not None:
-        from specbench.harness.store.files import write_atomically
+        from specbench.harness.store.files import write_text
         from specbench.reports.experiments.gate_report import comment as comment_text
 
-        comment.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(comment, lambda path: path.write_text(comment_text(report), encoding="utf-8"))
+        with writing("comment", comment):
+            comment.parent.mkdir(parents=True, exist_ok=True)
+            write_text(comment, comment_text(report))

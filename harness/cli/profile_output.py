@@ -17,6 +17,7 @@ from specbench.harness.profiling.host_trace import NO_GPU
 from specbench.harness.profiling.profile_run import ArmProfile
 from specbench.harness.profiling.record import Profile, SlowDown
 from specbench.harness.store.files import json_text
+from specbench.harness.store.writing import writing
 from specbench.reports.document import Document, Table
 from specbench.reports.html import html_page
 from specbench.reports.markdown import markdown_document
@@ -88,7 +89,8 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    output.write_text(text, encoding="utf-8")
+    with writing("output", output):
+        output.write_text(text, encoding="utf-8")
     typer.echo(f"wrote {output}", err=True)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specbench.harness.store.writing import writing
+
 from .ab import show_experiment
 from .certify import print_certificate
 from .output import format_option, goodput_option
@@ -80,12 +82,15 @@ def show(
     if write:
         from specbench.reports.run.report import write_reports
 
-        for path in write_reports(directory, slos):
+        with writing("write", directory.path):
+            written = write_reports(directory, slos)
+        for path in written:
             typer.echo(f"wrote {path}", err=True)
     if card is not None:
         from specbench.reports.site.card import write_card_of
 
-        write_card_of(run, card)
+        with writing("card", card):
+            write_card_of(run, card)
         typer.echo(f"wrote {card}", err=True)
 
 

@@ -18,6 +18,7 @@ from specbench.harness.store.crossover_file import Crossover
 from specbench.harness.store.draft_table import RECORD_FILE
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
+from specbench.harness.store.writing import writing
 from specbench.reports.experiments.crossover_answer import crossover_answer
 from specbench.reports.experiments.crossover_brief import crossover_brief
 from specbench.reports.experiments.crossover_table import (
@@ -70,7 +71,11 @@ def show_sweep(path: Path, format: str, slos: Slos, *, write: bool) -> None:
     else:
         _print(record, format, sweep.path)
     say_if_interrupted(sweep.status, sweep.path, RESUME)
-    for file in [*write_sweep_reports(sweep.path, record), *_write_draft_table(sweep)] if write else ():
+    if not write:
+        return
+    with writing("write", sweep.path):
+        written = [*write_sweep_reports(sweep.path, record), *_write_draft_table(sweep)]
+    for file in written:
         typer.echo(f"wrote {file}", err=True)
 
 

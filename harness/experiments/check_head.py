@@ -12,6 +12,7 @@ from specbench.harness.run.remaining import Remaining
 from specbench.harness.run.runner import block_name
 from specbench.harness.spec.commands import CheckHeadOptions
 from specbench.harness.store.files import write_json
+from specbench.harness.store.writing import writing
 from specbench.harness.training.check import HeadReport, check_head, find_head
 from specbench.harness.training.evaluate import HeadEvaluation, Outputs, answers, evaluation_of, pooled
 from specbench.harness.training.load import LoadedTarget, load_for_training
@@ -46,8 +47,9 @@ def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple
     report = check_head(head, loaded.model, [tuple(ids) for ids in prompts], loaded.stop_token_ids, k=options.k)
     evaluations = _evaluate(head, loaded, workloads, options, progress)
     if options.write:
-        write_json(head / ACCEPTANCE, evaluations)
-        write_model_card(head)
+        with writing("write", head):
+            write_json(head / ACCEPTANCE, evaluations)
+            write_model_card(head)
     return report, evaluations
 
 

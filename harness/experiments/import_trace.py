@@ -24,6 +24,7 @@ from specbench.harness.store.directories import directory_name, utc
 from specbench.harness.store.masking import masked
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import ProfileRecord, RunRecord
+from specbench.harness.store.writing import writing
 
 LABEL = "profile-import"
 
@@ -73,7 +74,8 @@ def keep(
     All or nothing: a folder without the redacted trace must not look like an import.
     """
     created = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing("output", folder):
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         copy, files = _redacted(trace, folder), [write_profile(profile, folder), *write_reports()]
         record = _record(profile, argv)

@@ -1,4 +1,4 @@
-"""Directories that cannot be written: one error that names the option."""
+"""Files and directories that cannot be written: one error that names the option."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 
 
 class CannotWriteError(ValueError):
-    """Bad input: the directory of an option cannot be written."""
+    """Bad input: the file or directory of an option cannot be written."""
 
 
 @contextmanager
-def writing(field: str, folder: Path) -> Iterator[None]:
-    """Makes an OSError in it one that names the option and its directory."""
+def writing(field: str, path: Path) -> Iterator[None]:
+    """Makes an OSError in it one that names the option and its path."""
     try:
         yield
     except OSError as error:
-        raise CannotWriteError(f"{field}: cannot write to {folder}: {error.strerror or error}") from error
+        at_fault = error.filename2 or error.filename or path  # a parent, a file inside, or the path itself
+        where = "" if Path(str(at_fault)) == path else f" ({at_fault})"
+        raise CannotWriteError(f"{field}: cannot write to {path}: {error.strerror or error}{where}") from error

@@ -144,6 +144,8 @@ def test_bad_input_is_one_line(cli, tmp_path):
     refused(cli("profile", "import", trace, "--nodes", tmp_path / "none.json"), "nodes:", "none.json")
     refused(cli("profile", "import", trace, "-f", "pdf"), "'pdf' is not known")
     refused(cli("profile", "import", trace, "-o", tmp_path), "not an empty folder")
+    not_stored = cli("profile", "import", trace, "-o", tmp_path / "noise" / "x")
+    assert not_stored.exit_code == 2 and f"error: output: cannot write to {tmp_path}/noise/x: " in not_stored.stderr
     refused(cli("profile", "import", kineto(tmp_path / "a.json", ranges=False)), "no host ranges")
     refused(cli("profile", "import", kineto(tmp_path / "b.json", kernels=False)), "no GPU kernels")
 

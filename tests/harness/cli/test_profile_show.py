@@ -83,7 +83,7 @@ def test_bad_input_is_one_line(cli, stored, tmp_path):
     refused(cli("profile", "show", tmp_path), "holds no profile.json", "specbench profile run")
     refused(cli("profile", "show", folder, "-f", "pdf"), "'pdf' is not known; allowed: table, md, json, html")
     refused(cli("profile", "diff", stored, folder), "holds 2 profiles", "give one arm's folder")
-    refused(cli("profile", "show", folder, "-o", tmp_path / "no" / "p.md"), "No such file or directory")
+    refused(cli("profile", "show", folder, "-o", tmp_path / "no" / "p.md"), "output: cannot write to", "p.md: No such")
 
 
 DAMAGED = {
