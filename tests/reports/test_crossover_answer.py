@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pandas as pd
+import pytest
 from sweep_samples import stored_sweep
 
 from specbench.harness.judge.sweep_figures import sweep_record
+from specbench.harness.stats.crossover import Ratio
 from specbench.harness.store.crossover_file import CrossoverArm
 from specbench.harness.store.sweep_directory import SweepDirectory
 from specbench.reports.charts.chart import Axis, Chart, Styles, phase_styles
@@ -16,22 +18,56 @@ from specbench.reports.experiments.crossover_brief import crossover_brief
 from specbench.reports.experiments.crossover_table import display_names, ratio_text
 
 
-def test_the_fastest_arm_at_each_load_and_where_it_ends(tmp_path):
-    record = sweep_record(SweepDirectory.open(stored_sweep(tmp_path).path))
-    names = display_names(record)
-    said = crossover_answer(record, names)
-    last = ""
-    for load in record.loads:
-        ratios = {a.label: c.tpot for a in record.arms for c in a.points if c.load == load and c.tpot}
-        best = max(ratios, key=lambda label: ratios[label].ratio)
-        if ratios[best].ratio >= 1:
-            again = best == last
-            told = f"{ratio_text(ratios[best])} at {'' if again else 'concurrency '}{load}"
-            assert (f", {told}" if again else f"{names[best]} {told}") in said
-            last = best
-        else:
-            assert f"no-spec (the next is {names[best]}, {ratio_text(ratios[best])}) at concurrency {load}" in said
-    assert "Break-even concurrency: " in said and "without an interval" not in said
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    return sweep_record(SweepDirectory.open(stored_sweep(tmp_path_factory.mktemp("sweep")).path))
+
+
+RATIOS = {
+    "clear": ((1.5, 1.4, 1.6), (1.2, 1.1, 1.3)),
+    "close": ((1.5, 1.4, 1.6), (1.45, 1.3, 1.55)),
+    "open": ((1.05, 0.95, 1.15), (0.9, 0.8, 0.95)),
+    "open below 1": ((0.97, 0.8, 1.18), (0.9, 0.8, 0.95)),
+    "clear behind a wide one": ((1.3, 0.9, 1.8), (1.2, 1.1, 1.3)),
+    "slower": ((0.9, 0.8, 0.95), (0.7, 0.6, 0.8)),
+    "even without an interval": ((1.05, None, None), (0.9, None, None)),
+    "slower without an interval": ((0.95, None, None), (0.9, None, None)),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("clear", "E 1.50x [1.40, 1.60] at concurrency 8."),
+        ("close", "E 1.50x [1.40, 1.60] (H may be as fast) at concurrency 8."),
+        ("open", "no arm is clearly faster than no-spec (E 1.05x [0.95, 1.15]) at concurrency 8."),
+        ("open below 1", "no arm is clearly faster than no-spec (E 0.97x [0.80, 1.18]) at concurrency 8."),
+        ("clear behind a wide one", "H 1.20x [1.10, 1.30] (E may be as fast) at concurrency 8."),
+        ("slower", "no-spec (the next is E, 0.90x [0.80, 0.95]) at concurrency 8."),
+        ("even without an interval", "E 1.05x at concurrency 8."),
+        ("slower without an interval", "no-spec (the next is E, 0.95x) at concurrency 8."),
+    ],
+)
+def test_the_intervals_decide_which_arm_is_called_the_fastest(record, case, said):
+    arms = list(record.arms)
+    for n, (ratio, low, high) in enumerate(RATIOS[case], start=1):
+        cells = [
+            replace(cell, tpot=Ratio(ratio=ratio, low=low, high=high)) for cell in arms[n].points if cell.load == 8
+        ]
+        arms[n] = replace(arms[n], points=tuple(cells))
+    names = dict(zip((arm.label for arm in arms), ("no-spec", "E", "H"), strict=True))
+    answer = crossover_answer(replace(record, arms=tuple(arms)), names)
+    assert answer.startswith(f"Fastest in TPOT: {said}") and "Break-even concurrency: " in answer
+
+
+def test_a_name_stands_once_and_many_close_arms_are_counted(record):
+    base, eagle, other = record.arms
+    same = [replace(other, label=f"{other.label}{n}", points=eagle.points) for n in range(3)]
+    names = {base.label: "no-spec", eagle.label: "E"} | {arm.label: arm.label for arm in same}
+    answer = crossover_answer(replace(record, arms=(base, eagle, *same)), names)
+    first, second = (ratio_text(cell.tpot) for cell in eagle.points[:2])
+    close = "(3 other arms may be as fast)"
+    assert f"Fastest in TPOT: E {first} {close} at concurrency 1, {second} {close} at 8; no-spec (the next" in answer
 
 
 def _of_one_block(arm: CrossoverArm) -> CrossoverArm:
@@ -39,8 +75,7 @@ def _of_one_block(arm: CrossoverArm) -> CrossoverArm:
     return replace(arm, points=tuple(cells))
 
 
-def test_factors_of_one_block_are_not_headlined_as_if_they_were_certain(tmp_path):
-    record = sweep_record(SweepDirectory.open(stored_sweep(tmp_path).path))
+def test_factors_of_one_block_are_not_headlined_as_if_they_were_certain(record):
     assert "without an interval" not in crossover_answer(record, display_names(record))
     record = replace(record, arms=tuple(map(_of_one_block, record.arms)))
     assert crossover_answer(record, display_names(record)).endswith(
