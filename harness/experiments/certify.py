@@ -20,6 +20,7 @@ from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.cover import pairwise_cover
 from specbench.harness.spec.devices import pick_device
 from specbench.harness.spec.plan import named_arm, without_program
+from specbench.harness.spec.same_arms import check_different
 from specbench.harness.store.arm_record import Fact
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -36,6 +37,7 @@ def certificate(options: CertifyOptions, argv: Sequence[str], progress: Progress
     settings = CertifySettings(temperatures=options.temperatures, num_seeds=options.num_seeds)
     if options.run is None:
         named = [without_program(named_arm(text, options), options) for text in _requested_arms(options)]
+        check_different(named, options, arm_check(options))
         asked = arms_by_engine(named, Engines(options.engine))
         return certify(RunConfig.of_arms(options, asked.arms), settings, Destination.of(options, argv), progress)
     given = [options.schema()[name].flag for name in sorted(options.given - _WITH_RUN - _SETTINGS)]

@@ -19,6 +19,7 @@ from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.harness.spec.grid import Grid, make_grid
 from specbench.harness.spec.options import parse_numbers
 from specbench.harness.spec.plan import RunPlan, acceptance_note, default_strategies, named_arm, plan_config
+from specbench.harness.spec.same_arms import check_different
 from specbench.harness.store.masking import to_home
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
@@ -58,6 +59,7 @@ def plan_sweep(options: SweepOptions, progress: Progress) -> SweepPlan:
     texts = options.strategy or [text.partition(":")[0] for text in default_strategies(options)]
     num_drafts = parse_numbers("num_drafts", options.num_drafts, "1,2,4")
     grid = make_grid(texts, num_drafts, lambda text: named_arm(text, options), arm_check(options))
+    check_different(grid.arms, options, arm_check(options))
     config = plan_config(options, grid.arms)
     plan = RunPlan(config=config, batch_sizes=loads, acceptance=acceptance_note(options))
     return SweepPlan(config, loads, grid, runs.purpose_of(plan, options, progress))

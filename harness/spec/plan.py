@@ -14,6 +14,7 @@ from .conditions import Conditions, RunConfig
 from .measured_acceptance import find_measured, with_measured_rates
 from .options import RunOptions
 from .recipe_files import Base, Recipe, RecipeArm
+from .same_arms import check_different
 from .table_records import Ablation, RecipeRecord, RecipeRow
 
 _CLIENT_KEYS = ("api_key_env", "num_clients")
@@ -45,6 +46,7 @@ def plan_run(options: RunOptions, check: CheckArm) -> RunPlan:
         arms, recipe = recipe_arms(options.file, options)
     else:
         arms = [named_arm(text, options) for text in options.strategy or default_strategies(options)]
+        check_different(arms, options, check)
     return RunPlan(
         config=plan_config(options, arms),
         batch_sizes=options.sizes,

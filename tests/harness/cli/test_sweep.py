@@ -130,6 +130,7 @@ BAD = {
     "few prompts": (("--max-concurrency", "1,64"), "num_prompts: 3 prompts never keep 64 requests in flight"),
     "strategy": (("-s", "ngrm"), "did you mean 'ngram'"),
     "twice": (("-s", "ngram:k=1", "-s", "ngram"), "'ngram:k=1' is given twice"),
+    "default": (("-s", "ngram:k=4", "-s", "ngram:k=4,max_n=5"), "'ngram:k=4,max_n=5' is the same arm as 'ngram:k=4'"),
     "of run": (("--num-repeats", 0), "num_repeats: 0 is not allowed"),
     "head": (("--head", "random"), "head: 'random' has no effect"),
     "accuracy": (("--accuracy", "gsm8k"), "accuracy: random weights"),
