@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection
 from typing import TypeGuard
 
+_LONGEST_LABEL = 50  # leaves room for what a sweep appends
+
 
 def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
     """` (did you mean 'eagle'?)` where a known name is close, else nothing."""
@@ -18,6 +20,15 @@ def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
 def slug(text: str, default: str = "run", longest: int = 60) -> str:
     """`text` as a word in a file's name."""
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.")[:longest] or default
+
+
+def check_label(text: str) -> None:
+    """ValueError for a --label that the name of a directory could not carry as it is."""
+    if text != slug(text, longest=_LONGEST_LABEL):
+        raise ValueError(
+            f"label: {text!r} is not allowed; allowed: up to {_LONGEST_LABEL} characters of a-z, A-Z, 0-9 and . _ = -, "
+            "without . or - at an end, as my-change"
+        )
 
 
 def is_number(value: object) -> TypeGuard[float]:

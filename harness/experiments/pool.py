@@ -25,6 +25,7 @@ from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import PooledRun, RunRecord
 from specbench.harness.store.writing import writing
+from specbench.harness.text import check_label
 
 _SHOWN = 3  # differences that a refusal names
 
@@ -38,6 +39,7 @@ def pool_runs(paths: Sequence[Path], output_dir: Path, label: str, argv: Sequenc
     """
     if len(paths) < 2:
         raise ValueError(f"runs: {len(paths)} is not allowed; give at least two run directories")
+    check_label(label)
     runs = [RunDirectory.open(path) for path in paths]
     for i, run in enumerate(runs):
         _check(run)

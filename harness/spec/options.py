@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from specbench.harness.stats.slos import Slos, parse_slos
+from specbench.harness.text import check_label
 
 from .arm import ENGINE_KEYS, STRATEGY_KEYS, Switches
 from .choices import ALLOWED, PART_MODES
@@ -50,6 +51,10 @@ class OutputOptions(Options):
         choices=("auto", "lines", "json", "none"),
     )
     given: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_label(self.label)
 
     @classmethod
     def of(cls: type[AnyOutput], named: Mapping[str, Value]) -> AnyOutput:

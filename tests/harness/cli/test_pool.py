@@ -91,6 +91,10 @@ def test_a_run_counts_once(pool, nowhere, three_runs, tmp_path):
         assert_refused(pool(three_runs[0], again), nowhere, "runs: ", "it is one measurement")
 
 
+def test_a_label_that_a_directory_cannot_carry_is_refused(pool, nowhere, three_runs):
+    assert_refused(pool(*three_runs, "--label", "größe"), nowhere, "label: 'größe' is not allowed; allowed: up to 50")
+
+
 def test_repeats_of_one_process_are_refused(cli, toy, pool, nowhere, three_runs, runs):
     assert cli(*toy, *WORDS, "--num-repeats", 2, "--label", "two").exit_code == 0
     (two,) = runs.glob("*-two-*")
