@@ -50,6 +50,14 @@ def parse_percent(name: str, text: str) -> float:
     return value
 
 
+def parse_share(name: str, text: str) -> float:
+    """A percentage of a whole; ValueError for more than 100%."""
+    value = parse_percent(name, text)
+    if value > 1:
+        raise ValueError(f"{name}: {text!r} is not allowed; allowed: 0% to 100%")
+    return value
+
+
 def parse_effect(text: str) -> float:
     """--min-effect: the smallest change that matters, above 0% and below 100%."""
     value = parse_percent("min_effect", text)

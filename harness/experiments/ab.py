@@ -28,7 +28,7 @@ from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.prompts import write_prompts
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
-from specbench.harness.text import parse_percent
+from specbench.harness.text import parse_effect, parse_share
 
 from .session import Destination, Resume, Session, check_writable, resume_by
 
@@ -73,8 +73,8 @@ def plan_experiment(options: AbOptions, common: Sequence[str], num_blocks: int) 
     return AbPlan(
         sides=(sides[0], sides[1]),
         num_blocks=num_blocks,
-        min_effect=parse_percent("min_effect", options.min_effect),
-        min_same_output=parse_percent("min_same_output", options.min_same_output),
+        min_effect=parse_effect(options.min_effect),
+        min_same_output=parse_share("min_same_output", options.min_same_output),
         order_seed=options.order_seed,
         in_process=options.in_process,
         allow_mismatch=options.allow_mismatch,

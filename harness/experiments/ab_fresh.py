@@ -18,6 +18,7 @@ from pathlib import Path
 from specbench.harness.engines.base import NotReadyError
 from specbench.harness.exit_codes import ExitCode, NotComparableError
 from specbench.harness.experiments.ab_code import code_state, environment_of, own_checkout
+from specbench.harness.experiments.ab_sides import name_it
 from specbench.harness.experiments.run import ROWS_ALONE
 from specbench.harness.judge.comparable import ADVICE, differences
 from specbench.harness.run.estimate import process_estimate
@@ -142,7 +143,7 @@ class FreshBlocks:
             raise ValueError(f"{side.label}: ran the code of {sha or 'an installed copy'} instead of {side.sha}")
         if len(record.arms) != 1:
             labels = ", ".join(arm.label for arm in record.arms)
-            raise ValueError(f"{side.label}: must be one arm, not {labels}; name it with -s")
+            raise ValueError(f"{side.label}: strategy: must be one arm, not {labels}; {name_it(side)}")
         first = self._first.get(side.label)
         before = first.git.sha if first and first.git else None
         if first is not None and sha != before:

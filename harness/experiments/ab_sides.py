@@ -47,33 +47,41 @@ def parse_side(label: str, text: str, ref: str | None, common: Sequence[str]) ->
 def side_config(side: Side) -> RunConfig:
     """The configuration that `specbench run` makes of a side's words: one arm, which gets the side's label.
 
-    Raises ValueError for options that `run` does not have or that a side cannot set.
+    Raises ValueError, which names the side, for options that `run` does not have or that a side cannot set.
     """
-    options = side_options(side)
-    if given := _flags(options, _OWN):
-        raise ValueError(f"{side.label}: {given} cannot be set for a side; every block is one repeat (--blocks)")
-    if beside := _flags(options, _BESIDE):
-        raise ValueError(f"{side.label}: {beside}: each block would repeat it; use specbench run for it")
-    config = plan_run(options, arm_check(options)).config
-    if len(config.arms) != 1:
-        labels = ", ".join(arm.label for arm in config.arms)
-        raise ValueError(f"{side.label}: must be one arm, not {labels}; name it with -s")
+    try:
+        config = _one_arm(side.words, name_it(side))
+    except ValueError as error:
+        raise ValueError(f"{side.label}: {error}") from error
     (arm,) = config.arms
     return dataclasses.replace(config, arms=(dataclasses.replace(arm, label=side.label),), num_repeats=1)
 
 
+def name_it(side: Side) -> str:
+    """How a side gets its arm."""
+    return f"name it in -{side.label}, as -{side.label} eagle:k=4, or for both sides with -s"
+
+
+def _one_arm(words: Sequence[str], how: str) -> RunConfig:
+    """`how`: what the user can do if the words name no arm or several."""
+    options = RunOptions.parse(words)
+    if given := _flags(options, _OWN):
+        raise ValueError(f"{given} cannot be set for a side; every block is one repeat (--blocks, of power: --aa)")
+    if beside := _flags(options, _BESIDE):
+        raise ValueError(f"{beside}: each block would repeat it; use specbench run for it")
+    config = plan_run(options, arm_check(options)).config
+    if len(config.arms) != 1:
+        raise ValueError(f"strategy: must be one arm, not {', '.join(arm.label for arm in config.arms)}; {how}")
+    return config
+
+
 def configs_of(plan: AbPlan) -> Configs:
     """Configurations of both sides; None for a side with a revision, whose own code parses its options."""
+    if not any(side.text or side.ref for side in plan.sides):  # an A/A, whose user named no sides
+        config = _one_arm(plan.sides[0].words, "name it with -s")
+        arm_check(config)(config.arms[0])
     a, b = (side_config(side) if side.ref is None else None for side in plan.sides)
     return a, b
-
-
-def side_options(side: Side) -> RunOptions:
-    """ValueError naming the side for words that are not options of `specbench run`."""
-    try:
-        return RunOptions.parse(side.words)
-    except ValueError as error:
-        raise ValueError(f"{side.label}: {error}") from error
 
 
 def _flags(options: RunOptions, names: Sequence[str]) -> str:

@@ -259,8 +259,19 @@ REFUSED = {
     "no sides": ([], 2, "name the sides with -A and -B"),
     "another workload": (["-A", "no-spec", "-B", "no-spec --num-prompts 5"], 5, "dataset num_prompts: 6 and 5"),
     "another load": (["-A", "no-spec", "-B", "no-spec --max-concurrency 2"], 5, "max_concurrency: 1 and 2"),
-    "two arms": (["-A", "-s no-spec -s ngram", "-B", "ngram"], 2, "A: must be one arm, not no-spec, ngram"),
-    "no arm": (["-A", "--sync single", "-B", "ngram"], 2, "A: must be one arm, not no-spec, ngram; name it with -s"),
+    "two arms": (["-A", "-s no-spec -s ngram", "-B", "ngram"], 2, "A: strategy: must be one arm, not no-spec, ngram"),
+    "no arm": (
+        ["-A", "--sync single", "-B", "ngram"],
+        2,
+        "A: strategy: must be one arm, not no-spec, ngram; name it in",
+    ),
+    "one side": (["-A", "ngram"], 2, "ngram; name it in -B, as -B eagle:k=4, or for both sides with -s"),
+    "more outputs than all": (
+        ["-A", "ngram", "-B", "no-spec", "--min-same-output", "200%"],
+        2,
+        "min_same_output: '200%'",
+    ),
+    "an effect of all": (["-A", "ngram", "-B", "no-spec", "--min-effect", "100%"], 2, "min_effect: '100%' is not"),
     "repeats of its own": (
         ["-A", "ngram --num-repeats 2", "-B", "ngram"],
         2,

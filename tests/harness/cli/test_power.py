@@ -47,8 +47,11 @@ def test_nothing_stored(cli):
     [
         (["--aa", "1", "-s", "ngram"], "aa: 1 is not allowed"),
         (["-s", "ngram"], "-s ngram selects what to measure; set the number of blocks with --aa"),
-        (["--aa", "6"], "must be one arm, not no-spec, ngram"),
-        (["--aa", "6", "-s", "ngram", "--num-repeats", "2"], "--num-repeats cannot be set for a side"),
+        (["--aa", "6"], "error: strategy: must be one arm, not no-spec, ngram; name it with -s\n"),
+        (["--aa", "6", "-s", "ngram", "--num-repeats", "2"], "error: --num-repeats cannot be set for a side"),
+        (["--aa", "6", "-s", "nospec"], "error: strategy: 'nospec' is not known"),
+        (["--aa", "6", "-s", "ngram:graph=one"], "error: graph is refused"),
+        (["--aa", "6", "-s", "ngram", "--colour", "red"], "error: No such option: --colour"),
     ],
 )
 def test_refused(cli, small, runs, words, message):
