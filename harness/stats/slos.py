@@ -6,6 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 KEYS = ("ttft", "tpot", "e2el")
+_ALLOWED = (
+    f"allowed: {', '.join(f'{key}:MS' for key in KEYS)}, each at most once, with MS a number of milliseconds above 0; "
+    "several with a space between them, as ttft:500 tpot:50"
+)
 Slos = Mapping[str, float]
 """By key, the maximum ms that a request may take; a request counts if it meets all limits."""
 
@@ -15,16 +19,15 @@ def parse_slos(words: Sequence[str]) -> Slos:
     found: dict[str, float] = {}
     for word in words:
         key, _, text = word.partition(":")
-        if key not in KEYS:
-            raise ValueError(f"goodput: {key!r} is not known; allowed: {', '.join(KEYS)}, each with ms, as ttft:500")
         if key in found:
-            raise ValueError(f"goodput: {word!r} gives {key} again; allowed: one limit per key")
+            raise ValueError(f"goodput: {word!r} gives {key} again; {_ALLOWED}")
         try:
-            found[key] = float(text)
+            most_ms = float(text)
         except ValueError:
-            found[key] = math.nan
-        if not 0 < found[key] < math.inf:
-            raise ValueError(f"goodput: {word!r} is not allowed; must be {key}:MS with ms > 0, as {key}:500")
+            most_ms = math.nan
+        if key not in KEYS or not 0 < most_ms < math.inf:
+            raise ValueError(f"goodput: {word!r} is not allowed; {_ALLOWED}")
+        found[key] = most_ms
     return found
 
 
