@@ -33,7 +33,10 @@ def side_text(side: Side) -> str:
 
 
 def words_of(named: Mapping[str, Value], schema: Mapping[str, Option]) -> list[str]:
-    """`--name value ...`; several values repeat the flag, or become 1,2,4 for an option that takes such a list."""
+    """`--name value ...`; several values repeat the flag, or become 1,2,4 for an option that takes such a list.
+
+    ValueError for an empty sequence: no words would mean the default.
+    """
     words: list[str] = []
     for name, value in named.items():
         said = schema.get(name)
@@ -44,6 +47,8 @@ def words_of(named: Mapping[str, Value], schema: Mapping[str, Option]) -> list[s
             words.append(flag)
         elif isinstance(value, (str, int, float, Path)):
             words += [flag, str(value)]
+        elif not value:
+            raise ValueError(f"{name}: {value!r} is empty; give one or more, or leave it out for the default")
         elif said is not None and said.is_many:
             words += [word for item in value for word in (flag, str(item))]
         else:

@@ -59,7 +59,7 @@ def test_goodput_of_a_run_and_of_a_stored_one(toy):
     assert "goodput.share" not in specbench.open_run(run.path).table()
     none = specbench.open_run(run.path, goodput=["ttft:0.000001"]).table()
     assert none["goodput.share"].tolist() == [0, 0] == none["goodput.requests_per_s"].tolist()
-    with pytest.raises(ValueError, match="goodput: 'latency' is not known"):
+    with pytest.raises(ValueError, match="goodput: 'latency:5' is not allowed"):
         specbench.open_run(run.path, goodput=["latency:5"])
 
 
@@ -92,11 +92,21 @@ def test_an_ab(toy):
         ({"num_prompt": 3}, "No such option: num_prompt"),
         ({"num_prompts": 0}, "num_prompts"),
         ({"dtype": "int4"}, "dtype: 'int4' is not known; allowed: "),
+        ({"strategy": []}, r"strategy: \[\] is empty; give one or more, or leave it out for the default"),
+        ({"stop_token_ids": ()}, r"stop_token_ids: \(\) is empty"),
     ],
 )
 def test_bad_options_are_value_errors(toy, options, message):
     with pytest.raises(ValueError, match=message):
         specbench.run(**{**toy, **options})
+    assert not toy["output_dir"].exists()
+
+
+def test_an_ab_takes_no_empty_list_either(toy):
+    with pytest.raises(ValueError, match=r"strategy: \[\] is empty"):
+        specbench.ab("--sync single", "--sync none", strategy=[], **toy)
+    with pytest.raises(ValueError, match=r"strategy: \[\] is empty"):
+        specbench.ab({"strategy": []}, "ngram", **toy)
     assert not toy["output_dir"].exists()
 
 
