@@ -82,8 +82,13 @@ def _labelled(files: Sequence[Path], labels: Sequence[str]) -> list[Arm]:
     if twice := [label for label, num in Counter(labels).items() if num > 1]:
         raise ValueError(f"label: {twice[0]!r} is given twice; allowed: a different one for each file")
     arms: list[Arm] = []
+    known: dict[str, Path] = {}
     for n, file in enumerate(files):
         file_results = read_results(file)
+        content = read_sha256(file)
+        if content in known:
+            raise ValueError(f"files: {file} is {known[content]} again, or a copy of it; it is one measurement")
+        known[content] = file
         for number, result in enumerate(file_results, 1):
             stem = labels[n] if labels else result.label or file.stem
             label = stem if len(file_results) == 1 else f"{stem} #{number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import math
 
 import pytest
@@ -141,10 +142,16 @@ def test_what_sglang_says_of_its_server_is_kept(tmp_path):
 
 
 def test_labels(files, tmp_path):
-    run = imported([*files, files[0]], tmp_path)
+    (tmp_path / "other").mkdir()
+    other = tool_files.write(tmp_path / "other" / "plain.json", vllm_bench(served(num=3, num_drafts=0)))
+    run = imported([*files, other], tmp_path)
     assert [arm.label for arm in run.record.arms] == ["plain", "eagle", "plain (2)"]
     run = imported(files, tmp_path, labels=["a", "b"], baseline="b")
     assert run.record.arm("a").imported.baseline == "b" and run.record.arm("b").imported.baseline is None
+    copy = shutil.copy(files[0], tmp_path / "copy.json")
+    for again in (files[0], copy):
+        with pytest.raises(ValueError, match=f"files: {again} is {files[0]} again, or a copy of it; it is one measure"):
+            imported([*files, again], tmp_path)
     with pytest.raises(ValueError, match="label: 1 for 2 files"):
         imported(files, tmp_path, labels=["a"])
     with pytest.raises(ValueError, match="label: 'a' is given twice; allowed: a different one for each file"):
