@@ -17,7 +17,7 @@ five do not; with 32 prompts of 4,096 three do not fit on an H200. With :alone, 
 are loaded, timed and ended one after another: ours for its share of the seconds, then each K of the others.
 
 A turn's figure is (tokens - B) / (time - time of one token each), host time, over as many batches as it takes to decode
-for half a second. Printed: medians of all turns, spread (max - min) / median, ours / theirs by turn; with :alone, of
+for two seconds. Printed: medians of all turns, spread (max - min) / median, ours / theirs by turn; with :alone, of
 all pairs of turns. A cell that SGLang cannot run is missing there, with the reason; when ours or vLLM fails, the race
 ends.
 """

@@ -12,7 +12,7 @@ from typing import IO
 
 from race_workers import SETTLE, TURN
 
-MIN_DECODE_S = 0.5  # of a figure: a batch of a small model decodes for 40 ms, which the host's noise changes by a third
+MIN_DECODE_S = 2.0  # of a figure: a large model's clock follows the power limit, a small one decodes a batch in 40 ms
 _SHORTEST_S = 20e-3  # of one batch; where a slow prefill leaves less, a figure must not take hundreds of batches
 
 
@@ -20,9 +20,9 @@ class DecodeTimer:
     """Times one cell of an engine: decode tokens per second, (tokens - B) / (time - time of one token each).
 
     `generate`: runs a batch of so many output tokens, seconds. Warms up first. A figure covers as many batches as it
-    takes to decode for `MIN_DECODE_S`, 25 at most. `settle`, called when no engine loads any more, finds their number
+    takes to decode for `MIN_DECODE_S`, 100 at most. `settle`, called when no engine loads any more, finds their number
     from the slower of two batches; all ranks of an engine take rank 0's (`agree`). No garbage is collected meanwhile:
-    a full collection takes 0.1 s, a fifth of a figure.
+    a full collection takes 0.1 s.
     """
 
     def __init__(
