@@ -23,7 +23,7 @@ _GAP = "gap"
 _SHARED = ["kind", "t_start_ns", "t_host_ns", "t_device_ns", "batch_size"]
 _SHARED += ["num_rows", "num_padded_rows", "num_draft_rows", "graph", "num_syncs"]
 """Columns of `steps` that have the same value in all rows of a step."""
-_OF_ROUNDS = [*_SHARED[3:8], "num_syncs", "round_ns", "gap_ns", "emitted"]
+_OF_ROUNDS = [*_SHARED[3:8], "num_syncs", "round_ns", "gap_ns", "emitted", "drafts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ def phase_rounds(phases: pd.DataFrame, table: pd.DataFrame) -> PhaseRounds:
 
 
 def step_table(steps: pd.DataFrame) -> pd.DataFrame:
-    """One row per step, by step number: the shared columns, `emitted` tokens of the step, and three durations.
+    """One row per step, by step number: the shared columns, `emitted` tokens of the step, `drafts` offered a request
+    that decodes (mean; nan if the engine does not report them), and three durations.
 
     round_ns: from the completion of the previous step (for the first: from the launch) to this one's, on the device; it
     includes the gap before the step, and the rounds of a block add up. host_ns: the same as seen by the host. gap_ns:
@@ -55,7 +56,9 @@ def step_table(steps: pd.DataFrame) -> pd.DataFrame:
     table: dict[str, Any] = {name: _first_known(steps[name].array.take(order), starts) for name in _SHARED}
     decoding, emitted = ~steps["is_prefill"].to_numpy().astype(bool), steps["num_emitted"].fillna(0).to_numpy()
     for name, summed in (("emitted", emitted), ("num_decoding", decoding)):
-        table[name] = np.add.reduceat(summed[order].astype(int), starts) if len(starts) else summed.astype(int)
+        table[name] = _sums(summed[order].astype(int), starts)
+    proposed = np.where(decoding, steps["num_proposed"].to_numpy(dtype=float, na_value=np.nan), 0.0)[order]
+    table["drafts"] = _sums(proposed, starts) / np.maximum(table["num_decoding"], 1)
     started_ns, host_ns, device_ns = (np.asarray(table[f"t_{name}_ns"]) for name in ("start", "host", "device"))
     done_ns = {"round_ns": np.where(np.isnan(device_ns), host_ns, device_ns), "host_ns": host_ns}
     for name, ended_ns in done_ns.items():
@@ -75,6 +78,11 @@ def _first_known(values: ExtensionArray, starts: np.ndarray) -> ExtensionArray:
     return values.take(np.where(first < np.append(starts[1:], len(known)), first, -1), allow_fill=True)
 
 
+def _sums(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Of each step, whose rows begin at `starts`."""
+    return np.add.reduceat(values, starts) if len(starts) else values
+
+
 def _shifted(values: np.ndarray) -> np.ndarray:
     """Each value's predecessor; nan for the first."""
     return np.concatenate([[np.nan], values[:-1]])[: len(values)]
@@ -86,13 +94,13 @@ def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
     decode_tps: tokens of the decode rounds / time in them, gaps in front included. round_ms: their duration.
     syncs_per_round: blocking host synchronisations a round. rows_per_round, draft_rows_per_round: rows of the target's
     forward, padding included, and of the first drafter pass. row_padding: share of the target's rows that is padding.
-    drafts_per_round: rows of a request less one, mean over rounds; rounds_by_drafts: share of the rounds with each.
+    drafts_per_round: drafts offered to the verification of a request, mean over rounds: an n-gram look-up that finds
+    nothing offers none, although its rows are computed. rounds_by_drafts: share of the rounds with each.
     """
     is_decode, is_mixed = (table["kind"].to_numpy(dtype=object) == kind for kind in ("decode", "mixed"))
     rounds = {name: table[name].to_numpy()[is_decode] for name in _OF_ROUNDS}
     total_s = np.nansum(rounds["round_ns"]) / 1e9
     padded = np.nansum(rounds["num_padded_rows"])
-    drafts = rounds["num_rows"].astype(float) / rounds["batch_size"].astype(float) - 1
     known_gaps_ns = rounds["gap_ns"][~np.isnan(rounds["gap_ns"])]
     return {
         "decode_tps": rounds["emitted"].sum() / total_s if total_s > 0 else None,
@@ -107,8 +115,8 @@ def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
         "row_padding": 1 - np.nansum(rounds["num_rows"]) / padded if padded else None,
         "num_decode_rounds": int(is_decode.sum()) if len(table) else None,
         "num_mixed_steps": int(is_mixed.sum()) if len(table) else None,
-        "drafts_per_round": _known_mean(drafts),
-        **under("rounds_by_drafts", _shares(drafts)),
+        "drafts_per_round": _known_mean(rounds["drafts"]),
+        **under("rounds_by_drafts", _shares(rounds["drafts"])),
         **under("rounds_by_graph", table["graph"][is_decode].value_counts().to_dict()),
     }
 

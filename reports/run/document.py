@@ -204,7 +204,10 @@ _ROUNDS: Cells = {
     "drafts/round": _drafts,
     "rounds by graph": _graphs,
 }
-_ROUNDS_NOTE = "Medians over repeats. A round lasts from the end of the step before it to its own end."
+_ROUNDS_NOTE = (
+    "Medians over repeats. A round lasts from the end of the step before it to its own end. drafts/round: offered to "
+    "the verification of a request; in brackets, the share of the rounds with each number."
+)
 _ACCOUNTING: Cells = {
     "TPOT ms": median_ms("accounting.tpot_ms"),
     "predicted ms": median_ms("accounting.predicted_tpot_ms"),

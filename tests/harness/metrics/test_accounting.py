@@ -58,10 +58,20 @@ def test_drafts_of_a_round_by_hand():
 
 
 def test_no_shares_where_requests_of_a_round_have_unequal_drafts():
-    steps = [step(0, request, 0, 9, k=1, batch_size=2) | {"num_rows": 5} for request in (0, 1)]
+    steps = [step(0, request, 0, 9, k=k, batch_size=2) for request, k in ((0, 1), (1, 2))]
     figures = round_metrics(step_table(frame("steps", steps)))
     assert figures["drafts_per_round"] == pytest.approx(1.5)
     assert not any(name.startswith("rounds_by_drafts.") for name in figures)
+
+
+def test_drafts_are_those_offered_not_the_rows_that_are_computed():
+    """An n-gram look-up of up to 4 drafts that found 4, none and 2: every round has 5 rows."""
+    steps = [step(n, 0, 10 * n, 10 * n + 9, k=4) | {"num_proposed": found} for n, found in enumerate((4, 0, 2))]
+    figures = round_metrics(step_table(frame("steps", steps)))
+    assert figures["drafts_per_round"] == pytest.approx(2) and figures["rounds_by_drafts.0"] == pytest.approx(1 / 3)
+    assert figures["rows_per_round"] == 5
+    unknown = [row | {"num_proposed": None} for row in steps]
+    assert round_metrics(step_table(frame("steps", unknown)))["drafts_per_round"] is None
 
 
 def test_overlapping_launches_count_no_time_twice():
