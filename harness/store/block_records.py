@@ -79,32 +79,48 @@ def overload(load: float, cores: int | None) -> tuple[str, ...]:
 
 
 def add_record(directory: Path, record: BlockRecord) -> None:
-    """Appends the record of a block; a later line for the same block replaces it. A truncated line (after a kill or
-    with a full disk) is terminated first, so that it does not swallow this one."""
-    line = json.dumps(to_document(record), allow_nan=False)
-    with (directory / _FILE).open("a", encoding="utf-8") as stream:
-        stream.write("" if _ends_whole(directory / _FILE) else "\n")
-        stream.write(line + "\n")
+    """Appends the record of a block; a later line for the same block replaces it."""
+    path, line = directory / _FILE, json.dumps(to_document(record), allow_nan=False)
+    content = path.read_bytes() if path.exists() else b""
+    last = content.rpartition(b"\n")[2]
+    with path.open("ab") as stream:
+        if last and _is_torn(last.decode(errors="replace")):
+            stream.truncate(len(content) - len(last))
+        elif last:
+            stream.write(b"\n")
+        stream.write(line.encode() + b"\n")
         stream.flush()
         os.fsync(stream.fileno())
 
 
-def _ends_whole(path: Path) -> bool:
-    content = path.read_bytes()
-    return not content or content.endswith(b"\n")
-
-
 def read_records(directory: Path) -> dict[tuple[str, int], BlockRecord]:
-    """The last record of each block. A line truncated by a kill is skipped: its block was measured again."""
+    """The last record of each block. The beginning of a last line, which a kill leaves, is skipped: its block is
+    measured again. ValueError naming any other line that cannot be read."""
     path = directory / _FILE
     records: dict[tuple[str, int], BlockRecord] = {}
-    for number, line in numbered_lines(path) if path.exists() else ():
+    lines = list(numbered_lines(path)) if path.exists() else []
+    if lines and not _ends_whole(path) and _is_torn(lines[-1][1]):
+        lines.pop()
+    for number, line in lines:
+        where = f"{path}:{number}"
         try:
-            raw = parse_json(line)
-        except json.JSONDecodeError:
-            continue
+            record = from_document(BlockRecord, parse_json(line), where)
         except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from error
-        record = from_document(BlockRecord, raw, str(path))
+            reason = str(error).removeprefix(f"{where}: ")
+            raise ValueError(f"{where}: {reason}; restore it, or remove this line") from error
         records[record.arm, record.block] = record
     return records
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read() == b"\n"
+
+
+def _is_torn(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return True
+    return False
