@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from machine_pace import slower
 from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app
+from specbench.harness.run.run_lock import run_lock
+from specbench.harness.store.run_directory import RunDirectory
 
 ROOT = Path(__file__).resolve().parents[3]
 POLICY = """
@@ -131,6 +134,18 @@ def test_compare_formats_and_exit_codes(made, tmp_path):
     assert call("compare", tmp_path / "nothing").exit_code == 2
     for words in (["--format", "xml"], ["--min-effect", "2"], ["--min-effect", "big"], ["--baseline", "x"]):
         assert call("compare", made["base"], made["slow"], *words).exit_code == 2
+
+
+def test_compare_warns_of_a_run_that_is_still_measured(made, tmp_path):
+    live = make_run(tmp_path, Machine(noise_seed=5), label="live")
+    directory = RunDirectory.open(live)
+    directory.put(replace(directory.record, status="running"))
+    warning = f"specbench: warning: {live} is still being measured; its figures will change\n"
+    for words in ((made["base"], live), (live, made["base"], "--format", "json")):
+        with run_lock(live):
+            during = call("compare", *words)
+        after = call("compare", *words)  # its process was killed
+        assert (during.exit_code, during.stderr, after.stderr) == (0, warning, "")
 
 
 def test_history_commands(tmp_path):
