@@ -5,13 +5,13 @@ It depends only on the run directory, so a stored experiment can be judged again
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.judge.experiment import Experiment, read_experiment
 from specbench.harness.judge.figures import pairs_of
-from specbench.harness.metrics.figures import COMPARED, TPOT_MS
+from specbench.harness.metrics.figures import COMPARED, TPOT_MS, Figure
 from specbench.harness.metrics.run_results import block_values, results_of
 from specbench.harness.metrics.same_requests import count_same_outputs
 from specbench.harness.stats.power import ALPHA
@@ -78,7 +78,7 @@ def judge(directory: RunDirectory) -> Judgement:
         num_kept=len(found.kept),
         num_rejected=found.num_rejected,
         unchecked=_unchecked(stored, read_records(directory.path)),
-        metrics=tuple(_with_pairs(c, p) for c, p in zip(compared, pairs, strict=True)),
+        metrics=tuple(_judged(*found, record.arms) for found in zip(compared, pairs, COMPARED, strict=True)),
         same_output=SameOutput(num_same=num_same, num_pairs=num_outputs, is_enough=is_known and not is_wrong),
         verdict=_overall(compared, found) if found.is_whole else UNFINISHED,
         product=compared[COMPARED.index(TPOT_MS)].verdict,
@@ -91,9 +91,11 @@ def _arm(arm: ArmRecord, name: str) -> JudgedArm:
     return JudgedArm(name=name, strategy=arm.strategy, notes=tuple(note for note in arm.notes if note != name))
 
 
-def _with_pairs(compared: Comparison, pairs: Pairs) -> JudgedMetric:
+def _judged(compared: Comparison, pairs: Pairs, figure: Figure, arms: Sequence[ArmRecord]) -> JudgedMetric:
     same = {field.name: getattr(compared, field.name) for field in fields(compared)}
-    return JudgedMetric(**same, pairs=tuple(pairs.values))
+    reasons = [arm.unknown[figure.fact] for arm in arms if figure.fact in arm.unknown] if figure.fact else []
+    unknown = reasons[0] if reasons and compared.verdict == NO_DATA else ""
+    return JudgedMetric(**same, pairs=tuple(pairs.values), unknown=unknown)
 
 
 def _unchecked(stored: AbRecord, records: Mapping[tuple[str, int], BlockRecord]) -> tuple[str, ...]:

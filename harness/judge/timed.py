@@ -68,8 +68,7 @@ def _judged(result: GateResult, pairs: v.Pairs, comparison: v.Comparison) -> Gat
     reason = [f"{pairs.num_dropped} pairs left out because their values are not positive"] if pairs.num_dropped else []
     if comparison.verdict in (v.NO_DATA, v.EXPLORATORY):
         status = g.NO_DATA
-        too_few = f"{comparison.num_pairs} {kind}; a verdict takes {v.MIN_PAIRS}"
-        reason.append(too_few if not comparison.num_pairs else pairs.no_verdict or too_few)
+        reason.append(comparison.num_pairs and pairs.no_verdict or comparison.too_few)
     elif comparison.verdict == v.REGRESSED:
         status = g.FAILED
     elif comparison.verdict == v.INCONCLUSIVE:

@@ -102,6 +102,13 @@ class Comparison:
     cv: float | None = None
     more_pairs: int | None = None
 
+    @property
+    def too_few(self) -> str:
+        """Why there is no verdict, if pairs are missing: `4 prompts; a verdict takes 6`."""
+        return (
+            "" if self.num_pairs >= MIN_PAIRS else f"{self.num_pairs} {self.metric.pairs}; a verdict takes {MIN_PAIRS}"
+        )
+
 
 def decide(
     result: Paired, p_adjusted: ArrayLike, better: str, min_effect: float = MIN_EFFECT, alpha: float = ALPHA

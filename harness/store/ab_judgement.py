@@ -41,9 +41,10 @@ class JudgedArm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedMetric(Comparison):
-    """`pairs`: the compared values (A, B)."""
+    """`pairs`: the compared values (A, B). `unknown`: why there are none, if an engine cannot know the figure."""
 
     pairs: tuple[tuple[float, float], ...] = ()
+    unknown: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

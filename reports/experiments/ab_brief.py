@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from specbench.harness.metrics.figures import TPOT_MS
-from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, REGRESSED
+from specbench.harness.stats.verdict import (
+    EQUIVALENT,
+    EXPLORATORY,
+    IMPROVED,
+    INCONCLUSIVE,
+    MIN_PAIRS,
+    NO_DATA,
+    REGRESSED,
+)
 from specbench.harness.store.ab_judgement import Judgement
 from specbench.reports.cells import NOT_JUDGED, outputs_equal, size_text
 from specbench.reports.document import Table, fitting, table_of
@@ -65,8 +73,15 @@ def ab_brief_table(record: Judgement, width: int | None = None) -> Table:
         "verdict": lambda c: metric_verdict(c, record.verdict).partition(":")[0],
         "MDE": lambda c: size_text(c.least_effect, max_decimals=2),
     }
-    verdicts = {c.metric.name: metric_verdict(c, record.verdict).partition(": ")[2] for c in record.metrics}
-    needed = [f"{name} {needs}" for name, needs in verdicts.items() if needs.startswith("needs")]
-    needed = [need for need in needed if need.startswith(TPOT_MS.name)] or needed  # what decides
-    notes = (["; ".join(needed)] if needed else []) + cautions(record) + how_measured(record)
+    notes = [*_undecided(record), *cautions(record), *how_measured(record)]
     return fitting(table_of("", columns, record.metrics, notes), width)
+
+
+def _undecided(record: Judgement) -> list[str]:
+    """What single metrics lack for a verdict; that there are too few blocks for any is said once, elsewhere."""
+    found = {c.metric.name: metric_verdict(c, record.verdict).partition(": ") for c in record.metrics}
+    needed = [f"{name} {why}" for name, (word, _, why) in found.items() if word == INCONCLUSIVE]
+    needed = [need for need in needed if need.startswith(TPOT_MS.name)] or needed  # what decides
+    words = {NO_DATA} if record.num_kept < MIN_PAIRS else {NO_DATA, EXPLORATORY}
+    untested = [f"{name}: {word}: {why}" for name, (word, _, why) in found.items() if word in words and why]
+    return ["; ".join(each) for each in (needed, untested) if each]

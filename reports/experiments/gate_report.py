@@ -36,6 +36,10 @@ _WORDS = {
     ExitCode.NOT_COMPARABLE: "not comparable",
     ExitCode.WRONG: "wrong outputs",
 }
+_HOW_PAIRED = (
+    "With a change, the figures are geometric means over its pairs; specbench show has medians over repeats, which may "
+    "differ a little."
+)
 _CUT = "\n\n(cut: too long for GitHub; the whole report is in the artefact)\n"
 
 
@@ -139,7 +143,8 @@ def _why(results: Sequence[GateResult]) -> list[str]:
 
 
 def _notes(report: GateReport) -> list[str]:
-    return [*(f"differs in {m.describe()}" for m in report.mismatches), *report.notes]
+    notes = [*(f"differs in {m.describe()}" for m in report.mismatches), *report.notes]
+    return [*notes, _HOW_PAIRED] if any(r.comparison and r.value is not None for r in report.results) else notes
 
 
 def _reproduce(report: GateReport) -> list[str]:

@@ -118,11 +118,13 @@ def metric_verdict(c: JudgedMetric, whole: str) -> str:
     """`whole`: the verdict of the experiment. If there is none, a metric's own verdict is not shown, because it would
     be read as one."""
     if c.change is None:
-        return NO_DATA
+        return ": ".join(filter(None, (NO_DATA, c.unknown)))
     if whole in NO_VERDICT:
         return f"no verdict: {whole}"
     if not c.metric.gated:
         return EXPLORATORY
+    if c.verdict == EXPLORATORY and c.too_few:
+        return f"{EXPLORATORY}: {c.too_few}"
     if c.verdict != INCONCLUSIVE:
         return c.verdict
     what = c.metric.pairs

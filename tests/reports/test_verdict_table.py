@@ -9,8 +9,11 @@ from ab_samples import ACCEPTED, experiment
 
 from specbench.harness.judge.ab_verdict import judge
 from specbench.harness.stats.verdict import Metric, Pairs, compare
+from specbench.harness.store.arm_record import Fact
 from specbench.harness.store.lock_file import LOCK_FILE
+from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.cells import change_text, is_no_figure
+from specbench.reports.experiments.ab_brief import ab_brief_table
 from specbench.reports.experiments.compare_table import change_cell
 from specbench.reports.experiments.verdict_table import interval, verdict_table
 from specbench.reports.markdown import markdown_result
@@ -41,6 +44,30 @@ def test_inconclusive_says_how_many_more(tmp_path):
     step = row(card(tmp_path, change=-0.01, noise=0.05), "step time")
     assert step["verdict"].startswith("inconclusive: needs about ") and step["verdict"].endswith(" more blocks")
     assert step["change [95% CI]"].startswith("? ")
+
+
+def test_a_metric_of_too_few_prompts_says_so(tmp_path):
+    """Ten blocks, so that times have a verdict, of four prompts each."""
+    judged = judge(experiment(tmp_path, num_requests=4))
+    assert row(verdict_table(judged), "step time")["verdict"] == "equivalent"
+    assert row(verdict_table(judged), "tokens per step")["verdict"] == "exploratory: 4 prompts; a verdict takes 6"
+    brief = ab_brief_table(judged)
+    assert row(brief, "tokens per step")["verdict"] == "exploratory"
+    assert brief.notes[0] == "tokens per step: exploratory: 4 prompts; a verdict takes 6"
+
+
+def test_a_metric_that_the_engine_cannot_know_says_why(tmp_path, monkeypatch):
+    run = experiment(tmp_path)
+    arms = [replace(arm, unknown={Fact.ACCEPTANCE: "the server does not report it"}) for arm in run.record.arms]
+    run.put(replace(run.record, arms=tuple(arms)))
+    known = judge(run)
+    assert all(not metric.unknown for metric in known.metrics), "it has a figure after all"
+    frames = replace(run.frames(), steps=run.frames().steps.assign(num_accepted=None))
+    monkeypatch.setattr(RunDirectory, "frames", lambda _: frames)
+    judged = judge(run)
+    tokens = row(verdict_table(judged), "tokens per step")
+    assert tokens["verdict"] == "no data: the server does not report it"
+    assert ab_brief_table(judged).notes[0] == "tokens per step: no data: the server does not report it"
 
 
 def test_what_stands_below(tmp_path):
