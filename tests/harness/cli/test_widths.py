@@ -68,8 +68,8 @@ def stored(tmp_path_factory) -> dict[str, Path]:
     add_scores(made["scored"])
     add_trace(made["traced"])
     made["policy"].write_text('[gate.same_output]\nmin = "100%"\n[gate.tpot_ms]\nmin_effect = "2%"\n')
-    for name in ("plain", "eagle"):
-        made[name] = write(folder / f"{name}.json", vllm_bench(served(8)))
+    for name, num_drafts in (("plain", 0), ("eagle", 3)):
+        made[name] = write(folder / f"{name}.json", vllm_bench(served(8, num_drafts=num_drafts)))
     return made
 
 
