@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from specbench.reports.charts.chart import Chart
-from specbench.reports.profile.timeline import Timeline
+if TYPE_CHECKING:  # so that a plain table does not import pandas
+    from specbench.reports.charts.chart import Chart
+    from specbench.reports.profile.timeline import Timeline
 
 _Item = TypeVar("_Item")
 _FIGURE = re.compile(r"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|-|")

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from specbench.reports.cells import NOTHING
+from specbench.harness.text import NOTHING
 from specbench.reports.document import (
     GAP,
     Cell,

@@ -11,8 +11,7 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.spec.commands import AbOptions
 
 from .derived import takes_options, typed_command
-from .output import end, print_json, print_tables, say_if_interrupted
-from .run import print_how, print_where
+from .output import end, print_how, print_json, print_tables, print_where, say_if_interrupted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,8 +11,7 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.spec.commands import CertifyOptions
 
 from .derived import takes_options, typed_command
-from .output import end, print_json, say_if_interrupted
-from .run import print_how, print_where
+from .output import end, print_how, print_json, print_where, say_if_interrupted
 
 
 @takes_options

@@ -12,8 +12,7 @@ import typer
 from specbench.harness.exit_codes import ExitCode
 from specbench.harness.text import parse_effect
 
-from .output import format_option
-from .run import print_how
+from .output import format_option, print_how
 
 if TYPE_CHECKING:
     from specbench.harness.judge.comparison import ComparedRuns

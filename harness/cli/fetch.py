@@ -11,6 +11,7 @@ from specbench.workloads.assets.hub import Hub
 from specbench.workloads.assets.resolve import is_cached, resolve
 from specbench.workloads.assets.table import ASSETS, Asset, find_asset
 
+from .output import print_tables
 from .progress import RunProgress
 
 
@@ -60,20 +61,20 @@ def is_model(name: str) -> bool:
 
 
 def print_assets() -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from specbench.reports.document import table_of
 
     hub = Hub()
-    table = Table(title=f"assets (cache: {cache_root()})")
-    for column in ("name", "kind", "here", "sources", "note"):
-        table.add_column(column, overflow="fold")
-    for asset in ASSETS.values():
-        here = "yes" if is_cached(asset, hub) else "no"
-        table.add_row(asset.name, asset.kind, here, "\n".join(source_words(asset)), asset.note)
-    Console().print(table)
+    columns = {
+        "name": lambda asset: asset.name,
+        "kind": lambda asset: asset.kind,
+        "here": lambda asset: "yes" if is_cached(asset, hub) else "no",
+        "sources": lambda asset: "; ".join(_source_words(asset)),
+        "note": lambda asset: asset.note,
+    }
+    print_tables(table_of(f"assets (cache: {cache_root()})", columns, ASSETS.values()))
 
 
-def source_words(asset: Asset) -> list[str]:
+def _source_words(asset: Asset) -> list[str]:
     words = [] if asset.hub is None else [f"hub: {asset.hub.repo}"]
     if asset.package is not None:
         first, *rest = asset.package.requirements

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,10 +20,7 @@ from specbench.harness.spec.legality import RULES, Refused, resolve
 from specbench.harness.spec.plans import PARTS, PLANS
 from specbench.harness.spec.recipe_files import base_summaries, recipe_summaries
 
-from .output import format_option
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from .output import format_option, print_tables
 
 _VARIABLES = {"vllm": "SPECBENCH_VLLM_PYTHON", "sglang": "SPECBENCH_SGLANG_PYTHON"}
 
@@ -114,38 +111,39 @@ def _in_environment(name: str, variable: str) -> str:
 
 
 def _print_tables(content: dict) -> None:
-    from rich.console import Console
+    from specbench.reports.document import Table
 
-    console = Console()
-    console.print(f"device: [bold]{content['device']}[/]")
+    def show(title: str, headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        print_tables(Table(title=title, headers=tuple(headers), rows=tuple(map(tuple, rows))))
+
+    typer.echo(f"device: {content['device']}")
     switches = {"engine": content["engines"], **content["switches"]}
     ready = {switch: [v for v, note in values.items() if note == "yes"] for switch, values in switches.items()}
     ready = {"strategy": content["strategies"], "data set": content["workloads"], **ready}
-    rows = [(name, ", ".join(values)) for name, values in ready.items()]
-    title = "supported here (strategy:switch=value, or --switch for all arms)"
-    _print_table(console, title, (), [row for row in rows if row[1]])
+    supported = [(name, ", ".join(values)) for name, values in ready.items() if values]
+    show("supported here (strategy:switch=value, or --switch for all arms)", ("switch", "values"), supported)
     for line in content["plug_ins"]:
-        console.print(f"plug-in, {line}")
+        typer.echo(f"plug-in, {line}")
     stored = [(name, _forms(forms)) for name, forms in content["models"].items()]
-    _print_table(console, "models of our own engine, and the formats of their weights", (), stored)
+    show("models of our own engine, and the formats of their weights", ("model", "formats"), stored)
     by_drafts = content["plans_by_drafts"]
-    rows = [(name, *(by_drafts[drafts][name] for drafts in by_drafts)) for name in next(iter(by_drafts.values()))]
+    backends = [(name, *(by_drafts[drafts][name] for drafts in by_drafts)) for name in next(iter(by_drafts.values()))]
     title = "graph plans by attention backend and drafts, on a GPU (on a CPU: torch, without graphs)"
-    _print_table(console, title, ("attention", *by_drafts), rows)
-    _print_table(console, "recipes (--recipe NAME)", (), content["recipes"].items())
-    _print_table(console, "bases (--base NAME)", (), content["bases"].items())
+    show(title, ("attention", *by_drafts), backends)
+    show("recipes (--recipe NAME)", ("recipe", "what it is"), content["recipes"].items())
+    show("bases (--base NAME)", ("base", "what it is"), content["bases"].items())
     absent = [
         (f"{switch}={', '.join(values)}", why)
         for switch, notes in switches.items()
         for why, values in _by_reason(notes).items()
     ]
-    _print_table(console, "not supported here", ("choice", "because"), absent)
+    show("not supported here", ("choice", "because"), absent)
     plans = [(name, *modes.values()) for name, modes in content["graph_plans"].items()]
-    plans.append(("modes of a part", *("\n".join(modes) for modes in content["graph_parts"].values())))
-    _print_table(console, "graph plans (graph=PLAN; graph_PART=MODE replaces one part)", ("plan", *PARTS), plans)
-    _print_table(console, "refused combinations", ("choice", "because"), content["refused"].items())
+    plans.append(("modes of a part", *(", ".join(modes) for modes in content["graph_parts"].values())))
+    show("graph plans (graph=PLAN; graph_PART=MODE replaces one part)", ("plan", *PARTS), plans)
+    show("refused combinations", ("choice", "because"), content["refused"].items())
     figures = [(key, own["unit"], own["better"], own["definition"]) for key, own in content["figures"].items()]
-    _print_table(console, "figures", ("figure", "unit", "better", "definition"), figures)
+    show("figures", ("figure", "unit", "better", "definition"), figures)
 
 
 def _forms(forms: Mapping[str, str]) -> str:
@@ -161,14 +159,3 @@ def _by_reason(values: Mapping[str, str]) -> dict[str, list[str]]:
         if note != "yes":
             values_by_reason.setdefault(note.removeprefix("no: "), []).append(value)
     return values_by_reason
-
-
-def _print_table(console: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", show_header=bool(columns))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from specbench.harness.exit_codes import ExitCode
 if TYPE_CHECKING:
     from specbench.harness.experiments.session import Resume
     from specbench.reports.document import Table
+    from specbench.reports.run.view import RunView
 
 
 def format_option(*allowed: str, default: str = "") -> OptionInfo:
@@ -52,6 +54,44 @@ def print_tables(*tables: Table) -> None:
 
     for table in tables:
         print_result(table, Console())
+
+
+def print_view(view: RunView, format: str) -> None:
+    """Prints the answer and the comparison of a run, as a table that fits the terminal or with every column; or
+    JSON."""
+    from rich.console import Console
+
+    from specbench.reports.run.answer import answer
+    from specbench.reports.run.brief import brief_table
+    from specbench.reports.run.comparison import comparison_table
+    from specbench.reports.run.document import requested_tables
+    from specbench.reports.run.json_report import json_report
+    from specbench.reports.terminal import sentence_lines
+
+    if format == "json":
+        print_json(json_report(view))
+        return
+    console = Console()
+    typer.secho(sentence_lines(answer(view), console), bold=True)
+    if format == "wide":
+        print_tables(comparison_table(view), *requested_tables(view))
+        return
+    print_tables(brief_table(view, console.width if console.is_terminal else None))
+    print_how(view.record.command)
+    print_tables(*requested_tables(view))
+
+
+def print_how(command: str) -> None:
+    """Prints the commands that repeat a run, ready to paste."""
+    from rich.console import Console
+
+    from specbench.reports.terminal import command_lines
+
+    typer.echo(command_lines(command, Console()))
+
+
+def print_where(path: Path, what: str = "run") -> None:
+    typer.echo(f"all of it: specbench show --format wide {shlex.quote(str(path))}\n{what} directory: {path}")
 
 
 def say_if_interrupted(status: str, path: Path, resume: Resume, kept: str = "measured blocks") -> None:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from .derived import typed_command
-from .output import format_option
-from .run import print_view, print_where
+from .output import format_option, print_view, print_where
 
 
 def pool(

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import typer
 
 from specbench.harness.spec.options import RunOptions
 
 from .derived import takes_options, typed_command
-from .output import end, print_json, print_tables, say_if_interrupted
+from .output import end, print_tables, print_view, print_where, say_if_interrupted
 
 if TYPE_CHECKING:
-    from specbench.reports.run.view import RunView
+    pass
 
 
 @takes_options
@@ -76,44 +72,6 @@ def run(options: RunOptions) -> None:
     if joined is not None:
         print_tables(joined)
     end(max(codes))
-
-
-def print_view(view: RunView, format: str) -> None:
-    """Prints the answer and the comparison of a run, as a table that fits the terminal or with every column; or
-    JSON."""
-    from rich.console import Console
-
-    from specbench.reports.run.answer import answer
-    from specbench.reports.run.brief import brief_table
-    from specbench.reports.run.comparison import comparison_table
-    from specbench.reports.run.document import requested_tables
-    from specbench.reports.run.json_report import json_report
-    from specbench.reports.terminal import sentence_lines
-
-    if format == "json":
-        print_json(json_report(view))
-        return
-    console = Console()
-    typer.secho(sentence_lines(answer(view), console), bold=True)
-    if format == "wide":
-        print_tables(comparison_table(view), *requested_tables(view))
-        return
-    print_tables(brief_table(view, console.width if console.is_terminal else None))
-    print_how(view.record.command)
-    print_tables(*requested_tables(view))
-
-
-def print_how(command: str) -> None:
-    """Prints the commands that repeat a run, ready to paste."""
-    from rich.console import Console
-
-    from specbench.reports.terminal import command_lines
-
-    typer.echo(command_lines(command, Console()))
-
-
-def print_where(path: Path, what: str = "run") -> None:
-    typer.echo(f"all of it: specbench show --format wide {shlex.quote(str(path))}\n{what} directory: {path}")
 
 
 def check_recipe(options: RunOptions) -> None:

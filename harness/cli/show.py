@@ -13,8 +13,7 @@ from specbench.harness.store.writing import writing
 
 from .ab import show_experiment
 from .certify import print_certificate
-from .output import format_option, goodput_option
-from .run import print_how, print_view
+from .output import format_option, goodput_option, print_how, print_view
 
 if TYPE_CHECKING:
     from specbench.harness.store.run_directory import RunDirectory

@@ -31,8 +31,7 @@ from specbench.reports.experiments.sweep_report import markdown_sweep, write_swe
 from specbench.reports.run.report import write_reports
 from specbench.reports.terminal import sentence_lines
 
-from .output import print_json, print_tables, say_if_interrupted
-from .run import print_how, print_where
+from .output import print_how, print_json, print_tables, print_where, say_if_interrupted
 
 
 def print_plan(plan: SweepPlan, format: str) -> None:

@@ -15,7 +15,7 @@ from specbench.harness.stats.verdict import Comparison
 PASSED, FAILED, INCONCLUSIVE = "passed", "FAILED", "inconclusive"
 NO_DATA, NOT_COMPARABLE, SKIPPED = "no data", "not comparable", "not applicable"
 
-ERROR, WARNING, NOTHING = "error", "warning", "nothing"
+ERROR, WARNING, SILENT = "error", "warning", "nothing"
 
 VALIDITY, STRUCTURAL, CORRECTNESS, TIMED = "validity", "structural", "correctness", "timed"
 
@@ -138,12 +138,12 @@ class GateReport:
 
 
 def severity(status: str, *, inconclusive: str, missing: str) -> str:
-    """ERROR: makes the exit code nonzero; WARNING: does not, but a reader should know; NOTHING: passed."""
+    """ERROR: makes the exit code nonzero; WARNING: does not, but a reader should know; SILENT: passed."""
     if status == NO_DATA:
         return ERROR if missing == "fail" else WARNING
     if status == INCONCLUSIVE:
-        return {"fail": ERROR, "warn": WARNING, "pass": NOTHING}[inconclusive]
-    return ERROR if status in (FAILED, NOT_COMPARABLE) else NOTHING
+        return {"fail": ERROR, "warn": WARNING, "pass": SILENT}[inconclusive]
+    return ERROR if status in (FAILED, NOT_COMPARABLE) else SILENT
 
 
 def exit_code(results: Sequence[GateResult], *, inconclusive: str, missing: str) -> ExitCode:

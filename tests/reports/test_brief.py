@@ -8,7 +8,7 @@ from rich.console import Console
 from run_samples import sample_run
 from toy.split_runs import CONFIG
 
-from specbench.harness.cli.run import print_how
+from specbench.harness.cli.output import print_how
 from specbench.harness.metrics.doubts import CHANGED
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE
 from specbench.harness.store.inputs_record import SamplingRecord

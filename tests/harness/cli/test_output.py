@@ -175,3 +175,12 @@ def test_of_a_sweep_the_remaining_time_is_that_of_all_points():
 @pytest.mark.parametrize(("words", "is_silent"), [(("--progress", "none"), True), (("--progress", "lines"), False)])
 def test_progress_in_lines_or_not_at_all(cli, toy, words, is_silent):
     assert (cli(*toy, "-s", "no-spec", *words).stderr == "") == is_silent
+
+
+def test_what_works_here_is_printed_as_other_tables_are(cli):
+    """Titles, headers underlined, a line per row."""
+    lines = cli("list").stdout.splitlines()
+    assert lines[0] in ("device: cpu", "device: cuda")
+    at = lines.index("graph plans (graph=PLAN; graph_PART=MODE replaces one part)")
+    assert lines[at + 1].split()[0] == "plan" and set(lines[at + 2]) == {"-", " "}
+    assert any(line.startswith("modes of a part") and "piecewise, " in line for line in lines[at:])
