@@ -111,17 +111,17 @@ def race(tmp_path, monkeypatch, capfd):
 def test_a_figure_sums_batches_until_they_decode_long_enough():
     asked = []
 
-    def generate(tokens: int) -> float:  # a prefill of 30 ms, then 2 ms a token; batches take turns to be slow
+    def generate(tokens: int) -> float:  # a prefill of 30 ms, then 8 ms a token; batches take turns to be slow
         asked.append(tokens)
         slow = 1.5 if len(asked) % 4 == 0 else 1.0
-        return 0.030 + 0.002 * slow * (tokens - 1)
+        return 0.030 + 0.008 * slow * (tokens - 1)
 
     timer = DecodeTimer(generate, batch=8, num_tokens=101)
     assert asked == [16, 1, 101]  # warm-up, of which nothing is counted
     del asked[:]
     timer.settle()
     assert asked == [1, 101] * 2 and timer.num_batches == 2  # by the slower of two
-    assert timer.tps() == pytest.approx(2 * 8 * 100 / (0.2 + 0.3))
+    assert timer.tps() == pytest.approx(2 * 8 * 100 / (0.8 + 1.2))
     assert asked == [1, 101] * 4
 
 
@@ -139,7 +139,7 @@ def test_the_number_of_batches_is_not_found_while_other_engines_load():
     is_loading = True
 
     def generate(tokens: int) -> float:
-        return (4.0 if is_loading and tokens == 1 else 3.0) + 0.1 * tokens
+        return (4.0 if is_loading and tokens == 1 else 3.0) + 0.3 * tokens
 
     timer = DecodeTimer(generate, batch=32, num_tokens=11)
     is_loading = False
@@ -154,7 +154,7 @@ def test_no_garbage_is_collected_while_a_figure_is_measured():
         collects.append(gc.isenabled())
         if len(collects) > 10:
             raise RuntimeError("the engine fails")
-        return 0.1 * tokens
+        return 0.3 * tokens
 
     timer = DecodeTimer(generate, batch=1, num_tokens=11)
     del collects[:]
@@ -169,7 +169,7 @@ def test_no_garbage_is_collected_while_a_figure_is_measured():
 
 
 def test_ranks_take_the_number_of_batches_of_the_first():
-    timer = DecodeTimer(lambda tokens: 0.1 * tokens, 1, 2, agree=lambda number: number + 2)
+    timer = DecodeTimer(lambda tokens: 0.4 * tokens, 1, 2, agree=lambda number: number + 2)
     timer.settle()
     assert timer.num_batches == 7
 
