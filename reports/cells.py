@@ -15,7 +15,6 @@ from specbench.harness.text import NOTHING as NOTHING
 WIDEST = 3.0
 TOO_WIDE = f"inconclusive: interval wider than a factor of {WIDEST:g}"  # in place of a figure
 _OF_ARM, _OF_RUN = ("synthetic", NOT_LOSSLESS, VOID), (IMPOSSIBLE, DISTURBED)
-FORCED = "synthetic acceptance"  # how the arm's note about it begins
 TPOT_RATIO = "TPOT ratio [95% CI]"  # the header of `tpot_ratio`
 NOT_JUDGED = "outputs not judged (forced acceptance)"
 MARKS = (*_OF_ARM, *_OF_RUN)

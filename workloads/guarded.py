@@ -208,3 +208,8 @@ def _open_parquet(path: Path) -> Iterator[parquet.ParquetFile]:
             yield parquet.ParquetFile(file)
         except (pyarrow.ArrowException, OSError) as error:
             raise ValueError(f"{path}: not a readable parquet file ({error})") from error
+
+
+def first_line(error: BaseException) -> str:
+    """Of its text; its type if it has none."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

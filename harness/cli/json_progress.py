@@ -35,7 +35,7 @@ class JsonProgress:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Pauses the output while something else writes to the terminal."""
+        """Nothing to pause: a line disturbs no other output."""
         yield
 
     def say(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What `specbench profile run` prints about the profiled arms, and the reports it writes."""
+"""What the commands of `specbench profile` print: profiled arms, stored profiles, the difference of two."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from specbench.harness.judge.noise import noise_floor, read_floors, store_floor
 from specbench.harness.store.ab_judgement import INVALID, Judgement
+from specbench.harness.store.codec import write_document
 from specbench.harness.store.environment import collect_environment
-from specbench.harness.store.files import write_json
 from specbench.harness.store.noise_record import NoiseFloor
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -47,7 +47,7 @@ def learn_floor(judged: Judgement, directory: RunDirectory) -> tuple[NoiseFloor,
     if not judged.is_aa:
         raise _two_sides(directory)
     floor = noise_floor(judged, directory.record)
-    write_json(directory.path / FLOOR_FILE, floor)
+    write_document(directory.path / FLOOR_FILE, floor)
     if judged.verdict == INVALID:
         return floor, None
     return floor, store_floor(floor, directory.record.environment)

@@ -13,12 +13,13 @@ from specbench.harness.profiling.certify_graphs import NUM_ROUNDS, certify_arm, 
 from specbench.harness.profiling.graph_certificate import VOID
 from specbench.harness.profiling.profile_file import FAILURE, FILE, read_profile
 from specbench.harness.profiling.profile_run import FOLDER, arm_folder
-from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.devices import pick_device
 from specbench.harness.store.purpose import GraphCertificates
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.workloads.guarded import first_line
 
 
 def graph_record(requested: bool, config: RunConfig) -> GraphCertificates | None:

@@ -10,7 +10,7 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.roofline.probe import measure_machine
 from specbench.harness.run import runner
 from specbench.harness.run.estimate import sweep_estimate
-from specbench.harness.run.prepare import PreparedRun, arm_check, first_line
+from specbench.harness.run.prepare import PreparedRun, arm_check
 from specbench.harness.run.progress import Place, Progress
 from specbench.harness.run.remaining import Remaining
 from specbench.harness.spec.commands import SweepOptions
@@ -25,6 +25,7 @@ from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import OVER, SweepRecord
 from specbench.harness.store.sweep_directory import SweepDirectory
+from specbench.workloads.guarded import first_line
 
 from . import run as runs
 from .session import INTERRUPTED, Destination, Resume, Session, check_writable, resume_by

@@ -105,7 +105,7 @@ _BY_PROMPT: Mapping[Figure, Callable[[Side], pd.Series]] = {
 """Values of an arm by prompt id, all repeats pooled; prompts without a value are left out."""
 
 
-def block_values(figure: Figure, side: Side) -> dict[int, float]:
+def values_by_repeat(figure: Figure, side: Side) -> dict[int, float]:
     """The figure of each repeat that has one."""
     found = {n: figures.get(figure.block) for n, figures in side.run.blocks(side.arm).items()}
     return {n: float(value) for n, value in found.items() if value is not None}
@@ -113,7 +113,7 @@ def block_values(figure: Figure, side: Side) -> dict[int, float]:
 
 def median(figure: Figure, side: Side) -> float | None:
     """Median over the repeats; None if no repeat has a value, or if it is not a number."""
-    values = list(block_values(figure, side).values())
+    values = list(values_by_repeat(figure, side).values())
     value = float(np.median(values)) if values else math.nan
     return value if math.isfinite(value) else None
 
@@ -154,7 +154,7 @@ def pair(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
 
 
 def _paired(figure: Figure, a: Side, b: Side, floors: NoiseFloors) -> Pairs:
-    of_a, of_b = block_values(figure, a), block_values(figure, b)
+    of_a, of_b = values_by_repeat(figure, a), values_by_repeat(figure, b)
     if a.run is b.run:
         experiment = a.run.experiment
         if experiment is not None and {a.arm, b.arm} == set(LABELS):

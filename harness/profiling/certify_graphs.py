@@ -14,7 +14,7 @@ import torch
 
 from specbench.harness.engines.base import Deployment, ResolvedArm
 from specbench.harness.engines.load import Load
-from specbench.harness.run.prepare import first_line
+from specbench.workloads.guarded import first_line
 
 from .analysis import analyse_trace
 from .job import subject_of

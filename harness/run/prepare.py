@@ -24,6 +24,7 @@ from specbench.harness.store.purpose import NO_PURPOSE, Purpose
 from specbench.harness.store.run_record import RunRecord
 from specbench.workloads.arrivals import arrival_times
 from specbench.workloads.base import Workload
+from specbench.workloads.guarded import first_line
 from specbench.workloads.temperatures import at_temperatures
 
 Block = tuple[str, int]  # arm, repeat
@@ -144,10 +145,6 @@ def _deploy(run: PreparedRun, labels: Collection[str], progress: Progress, keep_
         except (RuntimeError, MemoryError) as error:  # out of memory; the block will say so in its row
             progress.say(f"{label}: not ready: {first_line(error)}; trying again at its turn")
             run.deployments.drop(label)
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def initial_record(run: PreparedRun, argv: Sequence[str], purpose: Purpose = NO_PURPOSE) -> RunRecord:

@@ -15,7 +15,7 @@ from specbench.harness.run.block_sink import BlockSink
 from specbench.harness.run.estimate import block_estimate
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.machine_watch import Watcher
-from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Place, Progress
 from specbench.harness.run.remaining import Remaining
 from specbench.harness.store.block_records import add_record
@@ -24,6 +24,7 @@ from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.inputs_record import ModelRecord, WorkloadRecord
 from specbench.harness.store.journal import OpenBlock
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.workloads.guarded import first_line
 
 ERROR_LOG = "errors.log"
 # Fields of the model that must match when a run is resumed.

@@ -9,6 +9,7 @@ from enum import Enum
 from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.spec.plans import GraphPlan
 
+FORCED = "synthetic acceptance"  # how the note of an arm with forced acceptance begins
 NOT_PLAUSIBLE = "output not plausible"
 """Prefix of the note of an arm whose model predicts plain English hardly better than a uniform guess."""
 

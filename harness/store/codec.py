@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from specbench.harness.store.files import Json, plain_text, to_plain, write_text
+from specbench.harness.store.files import Json, indented, to_plain, write_text
 from specbench.workloads.guarded import parse_json, read_text
 
 _Document = TypeVar("_Document")
@@ -64,7 +64,7 @@ def _lost(raw: Json, read: Json, place: str) -> Iterator[str]:
 
 def write_document(file: Path, value: object) -> None:
     """Write a dataclass as indented JSON, atomically."""
-    write_text(file, plain_text(to_document(value)))
+    write_text(file, indented(to_document(value)))
 
 
 def read_document(file: Path, kind: type[_Document], schema: str) -> _Document:

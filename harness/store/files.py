@@ -68,10 +68,10 @@ def to_object(value: object) -> dict[str, Json]:
 
 def json_text(value: object) -> str:
     """`value` as indented strict JSON."""
-    return plain_text(to_plain(value))
+    return indented(to_plain(value))
 
 
-def plain_text(value: Json) -> str:
+def indented(value: Json) -> str:
     """As `json_text`, for values that have the types of strict JSON already."""
     return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 

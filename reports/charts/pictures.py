@@ -77,7 +77,7 @@ def draw(chart: Chart, axes: Axes, frame: pd.DataFrame) -> None:
 
 
 def num_lines(name: str) -> int:
-    """The width that row names need beside their axis."""
+    """How many lines the name of a row takes beside its axis."""
     return wrapped(name, _AXIS_CHARACTERS).count("\n") + 1
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from specbench.harness.store.codec import write_document
 from specbench.harness.store.crossover_file import RECORD_FILE, Crossover
-from specbench.harness.store.files import write_json, write_text
+from specbench.harness.store.files import write_text
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.charts.chart import Styles
 from specbench.reports.experiments.crossover_answer import crossover_answer
@@ -22,7 +23,7 @@ def write_sweep_reports(folder: Path, record: Crossover) -> list[Path]:
     """Writes all of them and returns the files. Pictures of an earlier state that no longer exist are removed."""
     pictures = _write_pictures(folder / "plots", record)
     text = markdown_sweep(record, [path.relative_to(folder).as_posix() for path in pictures])
-    write_json(folder / RECORD_FILE, record)
+    write_document(folder / RECORD_FILE, record)
     write_text(folder / TEXT_FILE, text)
     return [folder / RECORD_FILE, folder / TEXT_FILE, *pictures]
 

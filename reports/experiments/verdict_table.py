@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, MIN_PAIRS, NO_DATA
 from specbench.harness.store.ab_judgement import INVALID, MAX_REJECTED, MIXED, UNFINISHED, JudgedMetric, Judgement
 from specbench.harness.store.ab_record import Side
+from specbench.harness.store.arm_record import FORCED
 from specbench.reports.cells import (
-    FORCED,
     NOTHING,
     TOO_WIDE,
     change_text,

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from specbench.harness.metrics.doubts import CHANGED, IMPOSSIBLE
 from specbench.harness.metrics.speedup import baseline_of
 from specbench.harness.registry import BASELINE
-from specbench.harness.store.arm_record import NOT_PLAUSIBLE, driven_otherwise
+from specbench.harness.store.arm_record import FORCED, NOT_PLAUSIBLE, driven_otherwise
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import (
-    FORCED,
     NOT_JUDGED,
     NOTHING,
     factor,

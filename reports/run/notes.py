@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from specbench.harness.metrics.speedup import NO_INTERVAL
 from specbench.harness.stats.slos import Slos, describe_slos
+from specbench.harness.store.arm_record import FORCED
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.harness.store.results import ArmSummary
@@ -100,7 +101,7 @@ def _other_outputs(view: RunView) -> list[str]:
     ]
     if not arms or view.record.is_imported:
         return []
-    forced = all(any(mark.startswith("synthetic acceptance") for mark in arm.marks) for arm in arms)
+    forced = all(any(mark.startswith(FORCED) for mark in arm.marks) for arm in arms)
     if forced:
         reason = "forced acceptance keeps drafts that the model would not produce"
     elif all(any(mark.startswith("drawn drafts") for mark in arm.marks) for arm in arms) and _is_sampled(view):

@@ -1,4 +1,4 @@
-"""Groups of runs that may share a chart: same hardware, model, workload and sampling."""
+"""Groups of runs that are shown together: equal in everything, except the load, or on any machine and prompts."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from specbench.harness.judge.rerun import certify_command
 from specbench.harness.metrics.figures import E2EL_MS
 from specbench.harness.roofline.machines import Roofline
+from specbench.harness.store.arm_record import FORCED
 from specbench.harness.store.environment import GitState
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.charts.chart import Chart, Styles, drawable
@@ -213,7 +214,7 @@ def _proof(run: SiteRun, whole: bool) -> list[Section]:
 def _differs(arm: ArmSummary) -> bool:
     """Forced acceptance keeps tokens that the model would not produce: there is nothing to certify."""
     rate = arm.speedup.same_output_rate if arm.speedup else None
-    return rate is not None and rate < 1 and not any(mark.startswith("synthetic acceptance") for mark in arm.marks)
+    return rate is not None and rate < 1 and not any(mark.startswith(FORCED) for mark in arm.marks)
 
 
 def _traces(run: SiteRun, href: str | None) -> list[Section]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
+from specbench.harness.store.arm_record import FORCED
 from specbench.reports.cells import (
-    FORCED,
     TOO_WIDE,
     change_text,
     is_too_wide_change,

@@ -13,6 +13,7 @@ from pathlib import Path
 from specbench.workloads.assets.cache import AssetError, require_free_disk
 from specbench.workloads.assets.table import HubSource
 from specbench.workloads.assets.weight_files import pickle_files, safetensors_files
+from specbench.workloads.guarded import first_line
 
 PROBE_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 10.0  # of its API
@@ -136,7 +137,3 @@ def probe(endpoint: str) -> str:
     thread.start()
     thread.join(PROBE_TIMEOUT_S + 0.5)
     return outcome[0]
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

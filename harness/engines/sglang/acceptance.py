@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from specbench.harness.store.arm_record import FORCED
+
 from .methods import EAGLE, EAGLE3, NEXTN, NGRAM, STANDALONE, Method
 
 _CAN_FORCE = (EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM)
@@ -28,7 +30,7 @@ def forced_acceptance(text: str, method: Method) -> tuple[dict[str, str], str, l
         "SGLANG_SIMULATE_ACC_METHOD": "match-expected",
         "SGLANG_SIMULATE_ACC_TOKEN_MODE": "fixed",
     }
-    return environment, f"synthetic:{length:g}", [f"synthetic acceptance ({length:g}); {_ONE_DRAW}"]
+    return environment, f"synthetic:{length:g}", [f"{FORCED} ({length:g}); {_ONE_DRAW}"]
 
 
 def _length(text: str) -> float:

@@ -16,7 +16,7 @@ from specbench.harness.engines.vllm.installed import Installed
 from specbench.harness.engines.vllm.speculation import speculation
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions
-from specbench.harness.store.arm_record import Fact
+from specbench.harness.store.arm_record import FORCED, Fact
 
 SERVER = "server"  # of engine.KEY: ours, not vLLM's
 _HOST_ONLY = "vLLM reports only when its host received a result"
@@ -45,7 +45,7 @@ class VllmArm:
     @property
     def notes(self) -> tuple[str, ...]:
         forced = self._acceptance.partition(":")[2]
-        own = [f"synthetic acceptance ({forced})"] if forced else []
+        own = [f"{FORCED} ({forced})"] if forced else []
         code = [self.revision.note] if self.revision else []
         return (*own, *code, *self.installed.notes, *self.found)
 

@@ -18,7 +18,7 @@ from specbench.harness.quality.certificate.certify import Certificate, Generated
 from specbench.harness.quality.certificate.distribution import check_num_seeds
 from specbench.harness.quality.certificate.tolerance import Tolerance
 from specbench.harness.spec.sampling import SamplingParams
-from specbench.harness.store.codec import read_document, read_object
+from specbench.harness.store.codec import read_document, read_object, write_document
 from specbench.harness.store.files import to_object, write_json
 
 SCHEMA = "specbench.certificate/2"
@@ -125,7 +125,7 @@ class CertificateFile:
 
     def _write(self, data: StoredCertificate) -> None:
         self.data = data
-        write_json(self.directory / FILE, data)
+        write_document(self.directory / FILE, data)
 
 
 def read(directory: Path) -> StoredCertificate | None:

@@ -11,9 +11,10 @@ from specbench.harness.quality.certificate.certificate import CertificateFile
 from specbench.harness.quality.certificate.groups import Group
 from specbench.harness.quality.certificate.own_scores import STATED_TOLERANCE, EqualityJudge, ScoreJudge
 from specbench.harness.quality.certificate.parts import Parts
-from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Progress
 from specbench.harness.store.arm_record import Fact
+from specbench.workloads.guarded import first_line
 
 GREEDY = 0.0
 _OUTPUTS, _SCORES = "outputs", "scores"  # each takes about as long as others of its kind

@@ -22,9 +22,10 @@ from specbench.harness.quality.certificate.scores import fp32_twin, target_of
 from specbench.harness.quality.certificate.tolerance import measure_tolerance
 from specbench.harness.registry import BASELINE, strategy_class
 from specbench.harness.run.estimate import token_estimate
-from specbench.harness.run.prepare import PreparedRun, first_line
+from specbench.harness.run.prepare import PreparedRun
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.sampling import SamplingParams
+from specbench.workloads.guarded import first_line
 
 _TEXTS, _SEEDS = "texts", "seeds"  # each takes about as long as others of its kind
 _SEED_PROMPT_TOKENS = 32  # the end of the shortest prompt: the first words of an answer are the least certain

@@ -30,7 +30,7 @@ from specbench.harness.run.block_sink import BlockSink
 from specbench.harness.run.estimate import UNKNOWN
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.run.machine_watch import Watcher
-from specbench.harness.run.prepare import Served, first_line
+from specbench.harness.run.prepare import Served
 from specbench.harness.run.progress import Place, Progress
 from specbench.harness.run.remaining import Remaining
 from specbench.harness.run.runner import ERROR_LOG, block_name, record_failure
@@ -42,6 +42,7 @@ from specbench.harness.store.results import Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.workloads.assets.cache import read_sha256
 from specbench.workloads.base import Prompt
+from specbench.workloads.guarded import first_line
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
