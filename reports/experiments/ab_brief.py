@@ -24,6 +24,7 @@ from specbench.reports.experiments.verdict_table import (
     how_measured,
     is_not_judged,
     metric_verdict,
+    tpot_words,
     verdict_title,
 )
 
@@ -35,8 +36,7 @@ def ab_answer(record: Judgement) -> str:
     claim = _CLAIMS.get(record.product, "It is unclear which side is faster")
     if record.verdict in NO_VERDICT:
         claim = "No verdict"
-    tpot = next((c for c in record.metrics if c.metric.name == TPOT_MS.name and c.change is not None), None)
-    change = "no TPOT was measured" if tpot is None else f"TPOT {change_of(tpot)}"
+    change = tpot_words(record) or "no TPOT was measured"
     same = record.same_output
     outputs = NOT_JUDGED if is_not_judged(record) else outputs_equal(same.num_same, same.num_pairs)
     return f"{verdict_title(record)}. {claim}: {change}; {outputs}."

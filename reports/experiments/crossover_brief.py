@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from specbench.harness.stats.crossover import BreakEven, Ratio, Side
+from specbench.harness.stats.crossover import Ratio
 from specbench.harness.store.crossover_file import Crossover, CrossoverArm, LoadCell
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.reports.cells import NOTHING, is_no_figure
 from specbench.reports.document import Table, fitting
 
 from .crossover_notes import dips, doubt_notes, missing, no_verdict, troubles
-from .crossover_table import has_intervals, ratio_text, unmeasured
+from .crossover_table import end_text, has_intervals, ratio_text, unmeasured
 
 _OPEN = "~"  # before a factor whose interval, left out, holds 1
 _NO_INTERVALS = "without intervals: one block has none."
@@ -73,17 +73,12 @@ def _crossing(arm: CrossoverArm) -> str:
         return "no verdict"
     if found is None:
         return NOTHING
-    value = _end(found, found.value, found.value_side)
+    value = end_text(found, found.value, found.value_side, "<", ">")
     if found.low_side is None or found.high_side is None:
         return value
-    low, high = _end(found, found.low, found.low_side), _end(found, found.high, found.high_side)
+    ends = ((found.low, found.low_side), (found.high, found.high_side))
+    low, high = (end_text(found, at, side, "<", ">") for at, side in ends)
     return value if value == low == high else f"{value} [{low}, {high}]"
-
-
-def _end(found: BreakEven, at: float | None, side: Side) -> str:
-    if side == "between":
-        return f"{at:.3g}"
-    return f"<{found.first_load}" if side == "below" else f">{found.last_load}"
 
 
 def _about(record: Crossover) -> list[str]:

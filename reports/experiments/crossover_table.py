@@ -61,11 +61,18 @@ def _display_name(arm: CrossoverArm) -> str:
     return f"{marked} (driven differently)" if no_verdict(arm) else marked
 
 
+def end_text(crossing: BreakEven, at: float | None, side: Side, below: str = "below ", beyond: str = "beyond ") -> str:
+    """`9.3`, `below 1` or `beyond 16`: an end of a break-even or of its interval."""
+    if side == "between":
+        return f"{at:.3g}"
+    return f"{below}{crossing.first_load}" if side == "below" else f"{beyond}{crossing.last_load}"
+
+
 def crossing_text(crossing: BreakEven | None) -> str:
     """`9.3`, or `beyond 16 (97% of resamples)`."""
     if crossing is None:
         return NOTHING
-    text = _end(crossing, crossing.value, crossing.value_side)
+    text = end_text(crossing, crossing.value, crossing.value_side)
     if crossing.value_side == "between" or crossing.low_side is None:
         return text
     share = crossing.share_below if crossing.value_side == "below" else crossing.share_beyond
@@ -76,8 +83,8 @@ def interval_text(crossing: BreakEven | None) -> str:
     """`6.1 to beyond 16`; one word if both ends lie on the same side of the measured range."""
     if crossing is None or crossing.low_side is None or crossing.high_side is None:
         return NOTHING
-    low = _end(crossing, crossing.low, crossing.low_side)
-    high = _end(crossing, crossing.high, crossing.high_side)
+    low = end_text(crossing, crossing.low, crossing.low_side)
+    high = end_text(crossing, crossing.high, crossing.high_side)
     return low if low == high and crossing.low_side != "between" else f"{low} to {high}"
 
 
@@ -219,12 +226,6 @@ def _ideal_cell(ideal: IdealArm | None) -> str:
     if not ideal or ideal.ideal_speedup is None:
         return NOTHING
     return f"{ideal.ideal_speedup:.2f}x" + ("" if ideal.efficiency is None else f", {ideal.efficiency:.0%}")
-
-
-def _end(crossing: BreakEven, at: float | None, side: Side) -> str:
-    if side == "between":
-        return f"{at:.3g}"
-    return f"below {crossing.first_load}" if side == "below" else f"beyond {crossing.last_load}"
 
 
 def _load_header(load: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.stats.verdict import EQUIVALENT, EXPLORATORY, INCONCLUSIVE, MIN_PAIRS, NO_DATA
 from specbench.harness.store.ab_judgement import INVALID, MAX_REJECTED, MIXED, UNFINISHED, JudgedMetric, Judgement
 from specbench.harness.store.ab_record import Side
@@ -24,6 +25,7 @@ NO_VERDICT = (INVALID, UNFINISHED)  # verdicts of a whole experiment under which
 RANDOM_WEIGHTS = "synthetic weights"  # how the arm's note about it begins
 _MARKS = {EQUIVALENT: "~ ", INCONCLUSIVE: "? "}
 _MAX_REASONS = 5
+_FRESH = "a fresh process for each side and block"
 
 
 def _figure(c: JudgedMetric, value: float | None) -> str:
@@ -110,6 +112,17 @@ def change_of(c: JudgedMetric) -> str:
     return TOO_WIDE if is_too_wide_change(c.low, c.high) else f"{text} {interval(c.low, c.high)}"
 
 
+def tpot_of(record: Judgement) -> JudgedMetric | None:
+    """What decides and what a user waits for, if it was measured."""
+    return next((c for c in record.metrics if c.metric.name == TPOT_MS.name and c.change is not None), None)
+
+
+def tpot_words(record: Judgement) -> str:
+    """`TPOT -18.5% [-18.50%, -18.46%]`; empty without a figure."""
+    tpot = tpot_of(record)
+    return f"{TPOT_MS.name} {change_of(tpot)}" if tpot else ""
+
+
 def _mark(c: JudgedMetric, whole: str) -> str:
     return "" if c.change is None or whole in NO_VERDICT else _MARKS.get(c.verdict, "")
 
@@ -159,8 +172,7 @@ def is_not_judged(record: Judgement) -> bool:
 def how_measured(record: Judgement) -> list[str]:
     """In a few lines: processes, the blocks that count and why others do not, and equal outputs if there are too
     few."""
-    where = "in ONE process (--in-process): no interval covers a restart"
-    where = where if record.plan.in_process else "a fresh process for each side and block"
+    where = "in ONE process (--in-process): no interval covers a restart" if record.plan.in_process else _FRESH
     outputs = [] if record.same_output.is_enough else _outputs(record)
     counted, *doubts = _blocks(record)
     return [f"{counted}; {where}", *doubts, *outputs]
@@ -179,7 +191,7 @@ def _design(record: Judgement) -> list[str]:
     how = (
         "both sides alternate in ONE process (--in-process): what is fixed at process start is the same in all blocks"
         if plan.in_process
-        else "a fresh process for each side and block"
+        else _FRESH
     )
     order = " ".join("".join(pair) for pair in plan.order())
     return [f"{plan.num_blocks} blocks, {how}; order (seed {plan.order_seed}): {order}", *_outputs(record)]

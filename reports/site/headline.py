@@ -10,7 +10,7 @@ from specbench.harness.metrics.doubts import casts_doubt
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import Judgement
 from specbench.reports.cells import is_too_wide_change
-from specbench.reports.experiments.verdict_table import NO_VERDICT, verdict_words
+from specbench.reports.experiments.verdict_table import NO_VERDICT, tpot_of, verdict_words
 from specbench.reports.run.answer import answer, fastest, ratio_text
 
 from .runs import SiteRun
@@ -55,10 +55,8 @@ def _of_experiment(run: SiteRun) -> Iterator[str]:
 
 def _has_interval(record: Judgement) -> bool:
     """Whether TPOT has an informative interval, for which a claim has words."""
-    return any(
-        c.metric.name == TPOT_MS.name and None not in (c.low, c.high) and not is_too_wide_change(c.low, c.high)
-        for c in record.metrics
-    )
+    tpot = tpot_of(record)
+    return tpot is not None and None not in (tpot.low, tpot.high) and not is_too_wide_change(tpot.low, tpot.high)
 
 
 def _of_arms(run: SiteRun) -> Iterator[str]:

@@ -22,6 +22,7 @@ from specbench.reports.experiments.verdict_table import (
     arm_marks,
     interval,
     is_not_judged,
+    tpot_words,
     verdict_words,
 )
 
@@ -68,13 +69,8 @@ def claim_sentence(record: Judgement) -> str:
 
 def claim_words(record: Judgement) -> str:
     """`TPOT -18.5% [-18.50%, -18.46%]`, and whether acceptance is forced; empty without a verdict or a figure."""
-    c = next((c for c in record.metrics if c.metric.name == _PRODUCT), None)
-    if c is None or c.change is None or record.verdict in NO_VERDICT:
-        return ""
-    forced = " (forced acceptance)" if arm_marks(record, FORCED) else ""
-    if is_too_wide_change(c.low, c.high):
-        return f"{_PRODUCT} {TOO_WIDE}"
-    return f"{_PRODUCT} {change_text(c.change, max_decimals=2)}{_ends(c, ' {}')}{forced}"
+    change = "" if record.verdict in NO_VERDICT else tpot_words(record)
+    return change + (" (forced acceptance)" if change and arm_marks(record, FORCED) else "")
 
 
 def caution(record: Judgement) -> tuple[str, ...]:
@@ -109,15 +105,12 @@ def claim_conditions(record: Judgement) -> tuple[str, ...]:
 def _change(c: JudgedMetric) -> Fact:
     metric, figure = c.metric, milliseconds if c.metric.unit == "ms" else number
     assert c.change is not None
-    notes = [_ends(c, "95% {}"), f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip()]
+    known = "" if c.low is None or c.high is None else f"95% {interval(c.low, c.high)}"
+    notes = [known, f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip()]
     if c.least_effect is not None:
         notes.append(f"MDE {size_text(c.least_effect, max_decimals=2)} with {c.num_pairs} {metric.pairs}")
     value = TOO_WIDE if is_too_wide_change(c.low, c.high) else change_text(c.change, max_decimals=2)
     return Fact(name=metric.name, value=value, note="; ".join(filter(None, notes)))
-
-
-def _ends(c: JudgedMetric, form: str) -> str:
-    return "" if c.low is None or c.high is None else form.format(interval(c.low, c.high))
 
 
 def _proof(run: SiteRun, record: Judgement) -> tuple[Fact, Fact]:
