@@ -64,7 +64,7 @@ def ab_sides(record: Judgement) -> dict[str, str]:
     return {**sides, "both": common} if common else sides
 
 
-def ab_brief_table(record: Judgement, width: int | None = None) -> Table:
+def ab_brief_table(record: Judgement, width: int | None) -> Table:
     """A row per metric, with the columns that fit into `width` characters. The notes say what is undecided and which
     figures are doubtful."""
     columns = {

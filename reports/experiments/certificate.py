@@ -61,7 +61,7 @@ def certificate_table(certificate: Mapping[str, Any]) -> Table:
     return table_of("Losslessness against no-spec", shown, rows, (*unfinished, *notes))
 
 
-def certificate_brief(certificate: Mapping[str, Any], width: int | None = None) -> Table:
+def certificate_brief(certificate: Mapping[str, Any], width: int | None) -> Table:
     """The columns that fit into `width` characters, the decisive ones first; reasons for failures are below the
     table."""
     rows = certificate["certificates"]

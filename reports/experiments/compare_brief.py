@@ -36,7 +36,7 @@ def compare_answer(compared: ComparedRuns) -> str:
     return f"{unlike}TPOT of {len(rows)} arms: {'; '.join(filter(None, parts))}."
 
 
-def compare_brief(compared: ComparedRuns, width: int | None = None) -> Table:
+def compare_brief(compared: ComparedRuns, width: int | None) -> Table:
     """A row for each arm that is not a baseline, with the columns that fit into `width` characters."""
     rows = [row for row in compared.rows if not row.is_baseline]
     runs = list(dict.fromkeys(row.run for row in rows))

@@ -18,7 +18,7 @@ _OPEN = "~"  # before a factor whose interval, left out, holds 1
 _NO_INTERVALS = "without intervals: one block has none."
 
 
-def crossover_brief(record: Crossover, names: Mapping[str, str], width: int | None = None) -> Table:
+def crossover_brief(record: Crossover, names: Mapping[str, str], width: int | None) -> Table:
     """A row per strategy. If the intervals do not fit into `width` characters, factors are shown without them; then the
     last loads are left out."""
     how, left_out = _NO_INTERVALS, _NO_INTERVALS

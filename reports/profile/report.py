@@ -35,12 +35,12 @@ from specbench.reports.profile.timeline import timeline
 _SAME_COUNT = 0.005  # counts per round that differ by less are equal
 
 
-def profile_document(profile: Profile, title: str | None = None) -> Document:
+def profile_document(profile: Profile, title: str) -> Document:
     """The whole report of one profile. Where the evidence is refused, figures by phase are left out."""
     shown = without_phases(profile) if profile.quality.verdict == "refused" else profile
     shown = without_host_times(shown) if profile.is_slowed else shown
     return Document(
-        title=title or f"Profile: {profile_name(profile)}",
+        title=title,
         warnings=warnings(profile),
         sections=(
             Section(title="A round at a glance", sentences=findings(shown), facts=facts(shown)),

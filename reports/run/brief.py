@@ -19,7 +19,7 @@ from specbench.reports.run.view import RunView
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def brief_table(view: RunView, width: int | None = None) -> Table:
+def brief_table(view: RunView, width: int | None) -> Table:
     """The comparison below the answer. Columns that do not fit into `width` characters are left out, the least
     informative first. The notes are marks, reasons for missing figures, and what was run."""
     first = {name: _FIRST[name] for name in list(_FIRST)[:2]}

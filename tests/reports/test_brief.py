@@ -138,7 +138,7 @@ def test_the_table_is_one_and_fits(view, width):
 
 
 def test_what_was_run_takes_three_lines(view, capsys):
-    *marks, prompts, served = brief_table(view).notes
+    *marks, prompts, served = brief_table(view, None).notes
     assert "(sha256 abababababab), " in prompts and prompts.endswith("greedy, seed 42, 2 repeats")
     assert "toy-model" in served and "Test CPU" in served
     print_how(view.record.command)
@@ -158,7 +158,7 @@ def test_whatever_differs_from_plain_greedy_decoding_is_said(view):
         stop=(".",),
         logprobs=2,
     )
-    *_, prompts, _ = brief_table(replace(view, record=replace(view.record, sampling=sampling))).notes
+    *_, prompts, _ = brief_table(replace(view, record=replace(view.record, sampling=sampling)), None).notes
     said = (
         "concurrency 4, temperature 0.8, top_p=0.9, min_p=0.05, ignore_eos, stop=['.'], logprobs=2, seed 7, 2 repeats"
     )
@@ -168,7 +168,7 @@ def test_whatever_differs_from_plain_greedy_decoding_is_said(view):
 def test_a_temperature_grid_is_not_called_greedy(view):
     sampling = SamplingRecord.of(replace(CONFIG, temperature_grid=(0.0, 0.5)))
     assert sampling.temperature is None and sampling.is_sampled
-    *_, prompts, _ = brief_table(replace(view, record=replace(view.record, sampling=sampling))).notes
+    *_, prompts, _ = brief_table(replace(view, record=replace(view.record, sampling=sampling)), None).notes
     assert "temperatures 0, 0.5, " in prompts and "greedy" not in prompts
 
 

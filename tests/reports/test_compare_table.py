@@ -46,7 +46,7 @@ def test_table(compared):
 def test_the_answer_and_a_row_for_each_arm(compared):
     answer = compare_answer(compared)
     assert answer.startswith("TPOT of 2 arms: regressed in 2 (most in ") and answer.count("[") == 1, answer
-    table = compare_brief(compared)
+    table = compare_brief(compared, None)
     assert [row[0] for row in table.rows] == ["no-spec", EVIL] and {row[2] for row in table.rows} == {"regressed"}
     assert table.rows[1][1:4:2] == (change_cell(compared.rows[3].comparisons["tpot_ms"]), "72 of 72")
     assert "problem: x: damaged" in table.notes and compared.rows[0].run in table.title
@@ -74,7 +74,7 @@ def test_a_change_elsewhere_than_in_tpot_is_said(compared):
     equal = replace(row.comparisons["tpot_ms"], verdict="equivalent")
     changed = replace(row, comparisons={**row.comparisons, "tpot_ms": equal})
     found = replace(compared, rows=(compared.rows[1], changed), mismatches=(unlike,))
-    assert compare_brief(found).rows[0][2] == "step time regressed; TPOT equivalent"
+    assert compare_brief(found, None).rows[0][2] == "step time regressed; TPOT equivalent"
     assert compare_answer(found).startswith("NOT COMPARABLE. ")
 
 

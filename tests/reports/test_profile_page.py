@@ -8,11 +8,11 @@ from specbench.reports.profile.diff_document import diff_document
 from specbench.reports.profile.report import profile_document, profiles_document
 
 PAGES = {
-    "one": lambda: profile_document(eagle_profile()),
+    "one": lambda: profile_document(eagle_profile(), "Profile: eagle"),
     "several": lambda: profiles_document({"eagle": eagle_profile(), "fused": fused_profile()}, "Profiles"),
-    "refused": lambda: profile_document(foreign_profile()),
+    "refused": lambda: profile_document(foreign_profile(), "Profile: eagle"),
     "diff": lambda: diff_document(eagle_profile(), fused_profile(), ("old", "new")),
-    "hostile": lambda: profile_document(hostile_profile()),
+    "hostile": lambda: profile_document(hostile_profile(), "Profile: eagle"),
 }
 
 

@@ -45,7 +45,7 @@ def row(table, name):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_has_the_sections_in_order(form):
-    text = FORMS[form](profile_document(eagle_profile()))
+    text = FORMS[form](profile_document(eagle_profile(), "Profile: eagle"))
     heading = {"text": "\n{}\n---", "markdown": "\n## {}\n", "html": ">{}</h2>"}[form]
     places = [text.index(heading.format(title)) for title in SECTIONS]
     assert places == sorted(places)
@@ -53,7 +53,7 @@ def test_every_form_has_the_sections_in_order(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_has_the_figures(form):
-    text = FORMS[form](profile_document(eagle_profile())).replace("\\_", "_")
+    text = FORMS[form](profile_document(eagle_profile(), "Profile: eagle")).replace("\\_", "_")
     for piece in ("nsys profile -t cuda,nvtx", "99.6%", "95.1%", "31.2", "531.2", "nvjet_tst_128x8", "1.26x"):
         assert piece in text
     assert SHARES_NOT_SPEED in text
@@ -85,7 +85,7 @@ def test_steps_that_launch_a_kernel_alike_are_one_row():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_refused_evidence_leaves_out_figures_by_phase(form):
-    text = FORMS[form](profile_document(foreign_profile()))
+    text = FORMS[form](profile_document(foreign_profile(), "Profile: eagle"))
     assert "Refused: only 31%" in text and "There are no figures by phase." in text
     assert "Time and launches by phase" not in text and "drafter" not in text
     assert not re.search(r"idles [\d.]+ µs between verify and draft", text)
@@ -96,12 +96,14 @@ def test_refused_evidence_leaves_out_figures_by_phase(form):
 
 def test_doubtful_evidence_warns_above_everything():
     doubtful = dataclasses.replace(eagle_profile().quality, verdict="doubtful", attributed_share=0.78)
-    text = plain_document(profile_document(eagle_profile(quality=doubtful)))
+    text = plain_document(profile_document(eagle_profile(quality=doubtful), "Profile: eagle"))
     assert text.splitlines()[2].startswith("! Doubtful: 78%") and "Time and launches by phase" in text
 
 
 def test_a_trace_without_command_says_so():
-    assert "The trace does not contain the program's command." in plain_document(profile_document(foreign_profile()))
+    assert "The trace does not contain the program's command." in plain_document(
+        profile_document(foreign_profile(), "Profile: eagle")
+    )
 
 
 def test_a_trace_without_gpu_work_has_a_report():
@@ -109,7 +111,7 @@ def test_a_trace_without_gpu_work_has_a_report():
     graph = dataclasses.replace(eagle_profile().graph, graph_share_kernels=None, graph_share_time=None)
     bare = eagle_profile(kernels=(), timeline=(), syncs=(), syncs_per_round=0.0, idle=idle, graph=graph, phases=())
     for form in FORMS.values():
-        assert "Evidence" in form(profile_document(bare))
+        assert "Evidence" in form(profile_document(bare, "Profile: eagle"))
 
 
 def test_several_arms_are_side_by_side_first():
@@ -127,32 +129,32 @@ def test_several_arms_are_side_by_side_first():
 @pytest.mark.parametrize("width", [60, 100, 200])
 def test_the_terminal_shows_all_at_any_width(width):
     console = Console(width=width, force_terminal=True, record=True, file=io.StringIO())
-    print_document(profile_document(hostile_profile()), console)
+    print_document(profile_document(hostile_profile(), "Profile: eagle"), console)
     text = console.export_text().replace("\n", "")
     assert "onerror=alert" in text and "Time and launches" in text
 
 
 def test_names_from_a_trace_are_text_on_the_page():
-    page = html_page(profile_document(hostile_profile()))
+    page = html_page(profile_document(hostile_profile(), "Profile: eagle"))
     assert "<script" not in page and "</script" not in page and "<img" not in page
     assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in page
 
 
 def test_names_from_a_trace_are_text_in_markdown():
-    text = markdown_document(profile_document(hostile_profile()))
+    text = markdown_document(profile_document(hostile_profile(), "Profile: eagle"))
     outside = re.sub(r"(`{3,})text\n.*?\n\1", "", text, flags=re.DOTALL)
     assert HOSTILE in text  # in a code block, to be copied
     assert "<img" not in outside and "</script" not in outside
 
 
 def test_the_page_holds_no_script_and_no_address():
-    page = html_page(profile_document(eagle_profile()))
+    page = html_page(profile_document(eagle_profile(), "Profile: eagle"))
     assert not re.search(r"<script|\bon\w+=|https?:|@import|url\((?!#)|src=", page)
     assert "default-src 'none'" in page
 
 
 def test_tables_have_captions_and_scopes():
-    page = html_page(profile_document(eagle_profile()))
+    page = html_page(profile_document(eagle_profile(), "Profile: eagle"))
     tables = page.count("<table>")
     assert tables == page.count("<caption>") == page.count('<div class="scroll"') - page.count('<svg class="timeline"')
     assert page.count('scope="row"') > 20 and page.count('scope="col"') > 20
@@ -164,11 +166,11 @@ def test_columns_of_words():
 
 def test_a_profiler_that_slows_rounds_too_much_leaves_counts_only():
     slow = eagle_profile(slow_down=SlowDown(profiled_round_ns=160.0, unprofiled_round_ns=100.0))
-    text = plain_document(profile_document(slow))
+    text = plain_document(profile_document(slow, "Profile: eagle"))
     assert "! The profiler slowed the rounds 1.60x, more than 1.5x" in text
     assert "GPU idle time by cause" not in text and "Verify to draft" not in text
     assert row(phase_table(without_host_times(slow)), "verify")[1] == "-" and "How each part ran" in text
-    assert "! The profiler slowed" not in plain_document(profile_document(eagle_profile()))
+    assert "! The profiler slowed" not in plain_document(profile_document(eagle_profile(), "Profile: eagle"))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_a_round_of_more_than_10_000_microseconds_is_told_in_milliseconds():
     slow = eagle_profile(round_ns=1_229_250_000.0)
     phases = tuple(dataclasses.replace(p, gpu_busy_ns=1000 * p.gpu_busy_ns) for p in slow.phases)
     slow = dataclasses.replace(slow, phases=phases)
-    busy = next(fact for fact in profile_document(slow).sections[0].facts if fact.name == "GPU busy")
+    busy = next(fact for fact in profile_document(slow, "Profile: eagle").sections[0].facts if fact.name == "GPU busy")
     assert busy.note.endswith("median round 1,229 ms")
     table = phase_table(slow)
     at = table.headers.index("GPU busy ms")

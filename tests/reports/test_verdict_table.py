@@ -51,7 +51,7 @@ def test_a_metric_of_too_few_prompts_says_so(tmp_path):
     judged = judge(experiment(tmp_path, num_requests=4))
     assert row(verdict_table(judged), "step time")["verdict"] == "equivalent"
     assert row(verdict_table(judged), "tokens per step")["verdict"] == "exploratory: 4 prompts; a verdict takes 6"
-    brief = ab_brief_table(judged)
+    brief = ab_brief_table(judged, None)
     assert row(brief, "tokens per step")["verdict"] == "exploratory"
     assert brief.notes[0] == "tokens per step: exploratory: 4 prompts; a verdict takes 6"
 
@@ -67,7 +67,7 @@ def test_a_metric_that_the_engine_cannot_know_says_why(tmp_path, monkeypatch):
     judged = judge(run)
     tokens = row(verdict_table(judged), "tokens per step")
     assert tokens["verdict"] == "no data: the server does not report it"
-    assert ab_brief_table(judged).notes[0] == "tokens per step: no data: the server does not report it"
+    assert ab_brief_table(judged, None).notes[0] == "tokens per step: no data: the server does not report it"
 
 
 def test_what_stands_below(tmp_path):

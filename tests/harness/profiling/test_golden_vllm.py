@@ -91,6 +91,8 @@ def test_the_graphs_of_the_second_model_runner_are_told_apart_as_far_as_launches
     assert [row[:3] for row in rows] == [(1, 1, True), (2, 1, True), (3, 3, True)]
     assert sum(r.num for r in profile.replays) == profile.graph.graph_launches_per_round
     assert profile.replays[0].kernels > 10 * profile.replays[1].kernels
-    text = plain_document(profile_document(profile))
+    text = plain_document(profile_document(profile, "Profile: eagle"))
     assert "Graphs replayed" in text and "3 to 5, the same graph" in text
-    assert "Graphs replayed" not in plain_document(profile_document(analysed("vllm/runner1.json.gz", tmp_path)))
+    assert "Graphs replayed" not in plain_document(
+        profile_document(analysed("vllm/runner1.json.gz", tmp_path), "Profile: eagle")
+    )

@@ -80,7 +80,7 @@ def test_host_times_are_those_of_the_ranges_without_the_ranges_inside(profile):
 def test_what_a_reader_is_told(profile, tmp_path):
     assert findings(profile) == ("Drafter: 4 passes with ranges of their own, K = 4; attention operators in each: 2.",)
     assert not warnings(profile)
-    text = plain_document(profile_document(profile))
+    text = plain_document(profile_document(profile, "Profile: eagle"))
     assert "Evidence: host only" in text and "Time of the host by phase" in text and "GPU busy" not in text
     assert read_profile(write_profile(profile, tmp_path)) == profile
 

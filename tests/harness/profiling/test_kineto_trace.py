@@ -204,6 +204,6 @@ def test_waits_by_the_line_that_waits(tmp_path):
     assert sites == {"engine/core.py(7): step", "engine/runner.py(42): read"}
     assert found.syncs_per_round == known.syncs_per_round
     assert sum(s.wait_ns for s in found.syncs) == sum(s.wait_ns for s in known.syncs)
-    assert "engine/runner.py(42): read" in plain_document(profile_document(found))
-    assert "call site" not in plain_document(profile_document(known))
+    assert "engine/runner.py(42): read" in plain_document(profile_document(found, "Profile: eagle"))
+    assert "call site" not in plain_document(profile_document(known, "Profile: eagle"))
     assert "call site" in plain_document(diff_document(known, found, ("a", "b")))
