@@ -120,7 +120,7 @@ def _ends_whole(path: Path) -> bool:
 
 def _is_torn(line: str) -> bool:
     try:
-        json.loads(line)
-    except (ValueError, RecursionError):
+        parse_json(line)
+    except ValueError:
         return True
     return False
