@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from specbench.harness.spec.options import RunOptions
 
 from .derived import takes_options, typed_command
 from .output import end, print_tables, print_view, print_where, say_if_interrupted
-
-if TYPE_CHECKING:
-    pass
 
 
 @takes_options

@@ -78,7 +78,9 @@ def judge(directory: RunDirectory) -> Judgement:
         num_kept=len(found.kept),
         num_rejected=found.num_rejected,
         unchecked=_unchecked(stored, read_records(directory.path)),
-        metrics=tuple(_judged(*found, record.arms) for found in zip(compared, pairs, COMPARED, strict=True)),
+        metrics=tuple(
+            _judged(one, its, figure, record.arms) for one, its, figure in zip(compared, pairs, COMPARED, strict=True)
+        ),
         same_output=SameOutput(num_same=num_same, num_pairs=num_outputs, is_enough=is_known and not is_wrong),
         verdict=_overall(compared, found) if found.is_whole else UNFINISHED,
         product=compared[COMPARED.index(TPOT_MS)].verdict,

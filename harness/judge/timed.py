@@ -68,7 +68,10 @@ def _judged(result: GateResult, pairs: v.Pairs, comparison: v.Comparison) -> Gat
     reason = [f"{pairs.num_dropped} pairs left out because their values are not positive"] if pairs.num_dropped else []
     if comparison.verdict in (v.NO_DATA, v.EXPLORATORY):
         status = g.NO_DATA
-        reason.append(comparison.num_pairs and pairs.no_verdict or comparison.too_few)
+        if comparison.num_pairs and pairs.no_verdict:
+            reason.append(pairs.no_verdict)
+        else:
+            reason.append(comparison.why_too_few)
     elif comparison.verdict == v.REGRESSED:
         status = g.FAILED
     elif comparison.verdict == v.INCONCLUSIVE:

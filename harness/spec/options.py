@@ -39,7 +39,7 @@ class OutputOptions(Options):
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet", "progress")
 
     output_dir: Path = _output(Path("runs"), "Parent of the result directory.")
-    label: str = _output("run", "Word in the name of the result directory.")
+    label: str = _output("run", "Word in the name of the result directory: up to 50 of a-z, A-Z, 0-9, . _ = and -.")
     resume: Path | None = _output(None, "Directory to resume, with its own options.", metavar="DIR")
     format: str = _output(
         "table", "table, or json: everything, on stdout.", choices=("table", "json"), flags="--format -f"

@@ -103,11 +103,11 @@ class Comparison:
     more_pairs: int | None = None
 
     @property
-    def too_few(self) -> str:
+    def why_too_few(self) -> str:
         """Why there is no verdict, if pairs are missing: `4 prompts; a verdict takes 6`."""
-        return (
-            "" if self.num_pairs >= MIN_PAIRS else f"{self.num_pairs} {self.metric.pairs}; a verdict takes {MIN_PAIRS}"
-        )
+        if self.num_pairs >= MIN_PAIRS:
+            return ""
+        return f"{self.num_pairs} {self.metric.pairs}; a verdict takes {MIN_PAIRS}"
 
 
 def decide(

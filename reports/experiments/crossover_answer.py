@@ -74,9 +74,10 @@ def _fastest(record: Crossover, compared: _Compared, names: Mapping[str, str]) -
     name, text = names[best.label], ratio_text(ratio)
     if all(_high(found) < 1 for _, found in compared):
         return f"{record.baseline} (the next is {name}, {text})", ""
-    if ratio.low is not None and ratio.low <= 1:
-        return f"no arm is clearly faster than {record.baseline} ({name} {text})", ""
-    close = [names[arm.label] for arm, found in others if ratio.low is not None and _high(found) > ratio.low]
+    if _low(ratio) <= 1:
+        arm, open_ratio = max(compared, key=lambda one: _high(one[1]))
+        return f"no arm is clearly faster than {record.baseline} ({names[arm.label]} {ratio_text(open_ratio)})", ""
+    close = [names[arm.label] for arm, found in others if _high(found) > _low(ratio)]
     near = ", ".join(close) if len(close) <= _MAX_CLOSE else f"{len(close)} other arms"
     return name, f"{text} ({near} may be as fast)" if close else text
 

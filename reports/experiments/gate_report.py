@@ -37,8 +37,8 @@ _WORDS = {
     ExitCode.WRONG: "wrong outputs",
 }
 _HOW_PAIRED = (
-    "With a change, the figures are geometric means over its pairs; specbench show has medians over repeats, which may "
-    "differ a little."
+    "Baseline and this run are geometric means over the pairs of a change; specbench show prints medians over repeats, "
+    "which may differ a little."
 )
 _CUT = "\n\n(cut: too long for GitHub; the whole report is in the artefact)\n"
 

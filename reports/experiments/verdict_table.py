@@ -136,8 +136,8 @@ def metric_verdict(c: JudgedMetric, whole: str) -> str:
         return f"no verdict: {whole}"
     if not c.metric.gated:
         return EXPLORATORY
-    if c.verdict == EXPLORATORY and c.too_few:
-        return f"{EXPLORATORY}: {c.too_few}"
+    if c.verdict == EXPLORATORY and c.why_too_few:
+        return f"{EXPLORATORY}: {c.why_too_few}"
     if c.verdict != INCONCLUSIVE:
         return c.verdict
     what = c.metric.pairs

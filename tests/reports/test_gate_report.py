@@ -47,8 +47,8 @@ def counted(status, arm="eagle:k=4", **more):
 
 def test_figures_that_show_gives_otherwise_have_a_note():
     """The gate's are means over pairs, those of `specbench show` medians over repeats."""
-    assert "geometric means over its pairs" in gate_table(report(timed(PASSED))).notes[0]
-    assert "geometric means over its pairs" in comment(report(timed(PASSED)))
+    assert "geometric means over the pairs" in gate_table(report(timed(PASSED))).notes[0]
+    assert "geometric means over the pairs" in comment(report(timed(PASSED)))
     assert len(gate_table(report(counted(PASSED))).notes) == 1
 
 
