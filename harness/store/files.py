@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -86,6 +87,15 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def write_named(path: Path, text: str) -> None:
+    """Write `text` to a file that the user named: in place where it is a link, a device or a pipe, which must stay what
+    it is, otherwise atomically."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_text(text, encoding="utf-8")
+    else:
+        write_text(path, text)
+
+
 def write_parquet(path: Path, table: pa.Table) -> None:
     """Write `table` as zstd-compressed Parquet, atomically. Integers are stored as differences, so that rows of steps,
     mostly clocks, take less than half of the space."""
@@ -108,15 +118,21 @@ def _leaf(field: pa.Field) -> tuple[str, pa.DataType]:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, flush it to disk and rename it over `path`."""
+    """Let `write` fill a temporary file beside `path`, flush it to disk and rename it over `path`, which errors
+    name."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write(temporary)
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        if str(error.filename) != str(temporary):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it is not there, or not even its folder is
+            temporary.unlink()
 
 
 def remove_leftovers(directory: Path) -> None:

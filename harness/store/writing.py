@@ -18,5 +18,7 @@ def writing(field: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         at_fault = error.filename2 or error.filename or path  # a parent, a file inside, or the path itself
+        if isinstance(error, FileExistsError) and not Path(str(at_fault)).is_dir():  # where a folder is to be
+            raise CannotWriteError(f"{field}: cannot write to {path}: {at_fault} is not a directory") from error
         where = "" if Path(str(at_fault)) == path else f" ({at_fault})"
         raise CannotWriteError(f"{field}: cannot write to {path}: {error.strerror or error}{where}") from error

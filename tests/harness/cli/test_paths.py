@@ -16,12 +16,11 @@ from specbench.harness.experiments.imports.write import import_files
         ("report RUN -o FILE/x", "output: cannot write to FILE/x: Not a directory"),
         ("history add FILE/x RUN", "history: cannot write to FILE/x: Not a directory"),
         ("import RESULT -o FILE/x", "output_dir: cannot write to FILE/x: Not a directory"),
-        ("gate RUN --policy POLICY --junit FILE/x", "junit: cannot write to FILE/x: File exists (FILE)"),
+        ("gate RUN --policy POLICY --junit FILE/x", "junit: cannot write to FILE/x: FILE is not a directory\n"),
         ("gate RUN --policy POLICY --junit EMPTY", "junit: cannot write to EMPTY: Is a directory"),
-        ("gate RUN --policy POLICY --comment FILE/x", "comment: cannot write to FILE/x: File exists (FILE)"),
+        ("gate RUN --policy POLICY --comment FILE/x", "comment: cannot write to FILE/x: FILE is not a directory\n"),
         ("gate RUN --policy POLICY --comment EMPTY", "comment: cannot write to EMPTY: Is a directory"),
-        ("gate RUN --policy POLICY --github", "github: cannot write to EMPTY: Is a directory"),
-        ("show RUN --card FILE/x.png", "card: cannot write to FILE/x.png: File exists (FILE)"),
+        ("show RUN --card FILE/x.png", "card: cannot write to FILE/x.png: FILE is not a directory\n"),
         ("show RUN --write", "write: cannot write to RUN: Is a directory (RUN/report.md)"),
         ("import FILE/x", "files: cannot open FILE/x: Not a directory"),
         ("import nothere", "files: cannot open nothere: No such file or directory"),
@@ -39,7 +38,6 @@ def test_paths_that_do_not_fit_are_named_with_their_option(cli, tmp_path, monkey
     Path("EMPTY").mkdir()
     result = tool_files.write(Path("RESULT"), tool_files.vllm_bench(tool_files.served()))
     Path("POLICY").write_text("[gate.tps]\n")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "EMPTY")
     if "RUN" in words.split():
         import_files([result], tmp_path, ["specbench"]).rename("RUN")
         Path("RUN/report.md").mkdir()
