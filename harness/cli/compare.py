@@ -53,15 +53,11 @@ def compare(
     """
     from specbench.harness.judge.comparison import compare_runs
     from specbench.harness.judge.stored import read_runs
-    from specbench.harness.store.lock_file import actual_status
 
     effect = parse_effect(min_effect)
     found, problems = read_runs(runs)
     for problem in problems:
         typer.echo(f"specbench: problem: {problem.reason}", err=True)
-    for run in found:
-        if actual_status(run.path, run.record.status) == "running":
-            typer.echo(f"specbench: warning: {run.path} is still being measured; its figures will change", err=True)
     if not found:
         raise ValueError("runs: none of those given can be read")
     compared = compare_runs(found, baseline, problems, effect)

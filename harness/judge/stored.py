@@ -146,7 +146,9 @@ def two_of_one_id(first: StoredRun, second: StoredRun) -> str:
 
 
 def _warnings(directory: RunDirectory, failed: Mapping[Block, str], experiment: Experiment | None) -> Iterator[str]:
-    if directory.status != "complete":
+    if directory.status == "running":
+        yield "the run is still being measured: its figures will change"
+    elif directory.status != "complete":
         yield f"the run is not complete (status {directory.status}): figures cover only what was measured"
     if directory.record.is_imported:
         yield "imported: arms were measured one after another; intervals cover requests, not drift between them"
