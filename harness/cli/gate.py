@@ -85,24 +85,31 @@ def gate(
     if github:
         from specbench.reports.experiments.github import SUMMARY_VARIABLE, workflow_commands, write_summary
 
-        with writing("github", Path(os.environ.get(SUMMARY_VARIABLE, ""))):
-            commands = workflow_commands(report) + write_summary(report)
-        (sys.stderr if format == "json" else sys.stdout).write(commands)
+        stream = sys.stderr if format == "json" else sys.stdout
+        stream.write(workflow_commands(report))
+        try:
+            note = write_summary(report)
+        except OSError as error:  # the verdict does not depend on it
+            where = f"${SUMMARY_VARIABLE} ({os.environ[SUMMARY_VARIABLE]})"
+            typer.echo(f"specbench: warning: cannot write to {where}: {error.strerror or error}", err=True)
+        else:
+            stream.write(note)
     raise typer.Exit(report.exit_code)
 
 
 def _write(report: GateReport, junit: Path | None, comment: Path | None) -> None:
     """Writes the files before anything is printed, so that they exist even if stdout is closed."""
+    from specbench.harness.store.files import write_named
+
     if junit is not None:
-        from specbench.reports.experiments.junit import write_junit
+        from specbench.reports.experiments.junit import junit_xml
 
         with writing("junit", junit):
             junit.parent.mkdir(parents=True, exist_ok=True)
-            write_junit(report, junit)
+            write_named(junit, junit_xml(report))
     if comment is not None:
-        from specbench.harness.store.files import write_text
         from specbench.reports.experiments.gate_report import comment as comment_text
 
         with writing("comment", comment):
             comment.parent.mkdir(parents=True, exist_ok=True)
-            write_text(comment, comment_text(report))
+            write_named(comment, comment_text(report))

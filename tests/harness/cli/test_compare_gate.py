@@ -88,6 +88,27 @@ def test_gate_writes_what_ci_reads(made, tmp_path, monkeypatch):
     assert "<failure" in junit.read_text()
 
 
+def test_a_summary_that_cannot_be_written_leaves_the_verdict(made, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
+    found = gate(made, "slow", "--github")
+    assert found.exit_code == 1 and "::error title=specbench cpu-small%3A step_ms::" in found.stdout
+    assert found.stderr == f"specbench: warning: cannot write to $GITHUB_STEP_SUMMARY ({tmp_path}): Is a directory\n"
+
+
+def test_links_and_pipes_are_written_to_and_not_replaced(made, tmp_path):
+    link, pipe = tmp_path / "link.md", tmp_path / "pipe.xml"
+    link.symlink_to("real.md")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        assert gate(made, "same", "--comment", link, "--junit", pipe).exit_code == 0
+        assert b"<testsuite" in os.read(reader, 1 << 16)
+    finally:
+        os.close(reader)
+    assert link.is_symlink() and pipe.is_fifo()
+    assert (tmp_path / "real.md").read_text().startswith("<!-- specbench:cpu-small -->")
+
+
 def test_gate_without_a_noise_floor(made, monkeypatch, tmp_path):
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "empty"))
     found = gate(made, "same", "--format", "json")
@@ -136,16 +157,21 @@ def test_compare_formats_and_exit_codes(made, tmp_path):
         assert call("compare", made["base"], made["slow"], *words).exit_code == 2
 
 
-def test_compare_warns_of_a_run_that_is_still_measured(made, tmp_path):
+def test_compare_and_gate_tell_of_a_run_that_is_still_measured(made, tmp_path):
     live = make_run(tmp_path, Machine(noise_seed=5), label="live")
     directory = RunDirectory.open(live)
     directory.put(replace(directory.record, status="running"))
-    warning = f"specbench: warning: {live} is still being measured; its figures will change\n"
-    for words in ((made["base"], live), (live, made["base"], "--format", "json")):
+    during, after = f"{live.name}: the run is still being measured", f"{live.name}: the run is not complete"
+    for words in (
+        ("compare", made["base"], live),
+        ("compare", live, made["base"], "--format", "json"),
+        ("gate", live, "--against", made["base"], "--policy", made["policy"]),
+    ):
         with run_lock(live):
-            during = call("compare", *words)
-        after = call("compare", *words)  # its process was killed
-        assert (during.exit_code, during.stderr, after.stderr) == (0, warning, "")
+            found = call(*words).stdout
+        assert during in found and after not in found
+        found = call(*words).stdout  # its process was killed
+        assert after in found and during not in found
 
 
 def test_history_commands(tmp_path):
