@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.harness.store.codec import from_document, to_document
-from specbench.workloads.guarded import numbered_lines, parse_json
+from specbench.workloads.guarded import parse_json, read_bytes
 
 _FILE = "blocks.jsonl"
+_MEND = "restore it from a copy, or remove it and measure its block again"
+_NAMED = re.compile(rb'\{"arm": "(?:[^"\\]|\\.)*", "block": \d+, ')  # how a line begins: by naming its block
 MAX_STEAL = MAX_MEMORY_STALL = 0.05
 """Share of a block's time; a block that exceeds it does not count."""
 OWN_LOAD_MARGIN = 0.5
@@ -79,12 +82,13 @@ def overload(load: float, cores: int | None) -> tuple[str, ...]:
 
 
 def add_record(directory: Path, record: BlockRecord) -> None:
-    """Appends the record of a block; a later line for the same block replaces it."""
+    """Appends the record of a block; a later line for the same block replaces it. A torn last line, which has no end
+    because the program was killed while it wrote, is removed first."""
     path, line = directory / _FILE, json.dumps(to_document(record), allow_nan=False)
     content = path.read_bytes() if path.exists() else b""
     last = content.rpartition(b"\n")[2]
     with path.open("ab") as stream:
-        if last and _is_torn(last.decode(errors="replace")):
+        if last and _is_torn(last):
             stream.truncate(len(content) - len(last))
         elif last:
             stream.write(b"\n")
@@ -94,33 +98,37 @@ def add_record(directory: Path, record: BlockRecord) -> None:
 
 
 def read_records(directory: Path) -> dict[tuple[str, int], BlockRecord]:
-    """The last record of each block. The beginning of a last line, which a kill leaves, is skipped: its block is
-    measured again. ValueError naming any other line that cannot be read."""
+    """The last record of each block. Left out are a torn last line, and a torn line whose block has a later record:
+    earlier versions ended a torn line and measured its block again. ValueError naming any other line that cannot be
+    read."""
     path = directory / _FILE
     records: dict[tuple[str, int], BlockRecord] = {}
-    lines = list(numbered_lines(path)) if path.exists() else []
-    if lines and not _ends_whole(path) and _is_torn(lines[-1][1]):
-        lines.pop()
-    for number, line in lines:
+    *lines, last = read_bytes(path).split(b"\n") if path.exists() else [b""]
+    lines += [] if _is_torn(last) else [last]
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         where = f"{path}:{number}"
         try:
-            record = from_document(BlockRecord, parse_json(line), where)
+            raw = parse_json(line.decode())
         except ValueError as error:
-            reason = str(error).removeprefix(f"{where}: ")
-            raise ValueError(f"{where}: {reason}; restore it, or remove this line") from error
+            if _is_replaced(line, lines[number:]):
+                continue
+            raise ValueError(f"{where}: {error}; {_MEND}") from error
+        record = from_document(BlockRecord, raw, where, _MEND)
         records[record.arm, record.block] = record
     return records
 
 
-def _ends_whole(path: Path) -> bool:
-    with path.open("rb") as stream:
-        stream.seek(-1, os.SEEK_END)
-        return stream.read() == b"\n"
-
-
-def _is_torn(line: str) -> bool:
+def _is_torn(line: bytes) -> bool:
     try:
-        parse_json(line)
+        parse_json(line.decode())
     except ValueError:
         return True
     return False
+
+
+def _is_replaced(torn: bytes, later: Sequence[bytes]) -> bool:
+    """Whether a torn line still names its block, and a later line is a whole one of the same block."""
+    named = _NAMED.match(torn)
+    return named is not None and any(line.startswith(named[0]) and not _is_torn(line) for line in later)

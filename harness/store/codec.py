@@ -13,6 +13,7 @@ from specbench.harness.store.files import Json, indented, to_plain, write_text
 from specbench.workloads.guarded import parse_json, read_text
 
 _Document = TypeVar("_Document")
+_MEND = "restore it from a copy, or use the specbench that wrote it"
 
 
 def to_document(value: object) -> Json:
@@ -20,16 +21,15 @@ def to_document(value: object) -> Json:
     return to_plain(value, non_finite=str)
 
 
-def from_document(kind: type[_Document], raw: object, where: str) -> _Document:
-    """The dataclass from plain data. ValueError naming `where` and the field; unknown fields are left out."""
+def from_document(kind: type[_Document], raw: object, where: str, mend: str = _MEND) -> _Document:
+    """The dataclass from plain data. ValueError naming `where` and the field, ending with `mend`: what to do; unknown
+    fields are left out."""
     try:
         return msgspec.convert(raw, kind, strict=False, dec_hook=_from_text)  # not strict: "inf" is a float
     except msgspec.ValidationError as error:
         said, _, place = str(error).partition(" - at `$")
         field = f"{place.strip('.`')}: " if place else ""
-        raise ValueError(
-            f"{where}: {field}{said}; restore it from a copy, or use the specbench that wrote it"
-        ) from error
+        raise ValueError(f"{where}: {field}{said}; {mend}") from error
 
 
 def _from_text(kind: type[object], value: object) -> object:
