@@ -61,7 +61,8 @@ class Experiment:
 
 
 def read_experiment(directory: RunDirectory, figures: Mapping[Block, Figures]) -> Experiment:
-    """The experiment of a stored A/B run; `figures`: its `block_values`."""
+    """The experiment of a stored A/B run; `figures`: its `block_values`. A block that lacks its record is rejected, for
+    nobody knows what disturbed it; without any record, as in runs of others, all blocks count."""
     stored = directory.record.ab
     assert stored is not None
     records, failed = read_records(directory.path), directory.failed_blocks()
@@ -94,6 +95,8 @@ def _block(
             reasons.append(f"{label}: failed: {failed[label, block]}")
         elif (label, block) in figures and figures[label, block]["num_failed_requests"]:
             reasons.append(f"{label}: {figures[label, block]['num_failed_requests']} failed requests")
+        if records and record is None and (label, block) in figures:
+            reasons.append(f"{label}: what the machine did was not recorded")
     return ExperimentBlock(
         block=block,
         order="".join(order),

@@ -14,6 +14,7 @@ from specbench.harness.judge.gate import run_gates
 from specbench.harness.judge.gate_result import FAILED, NO_DATA, PASSED
 from specbench.harness.judge.policy import parse_policy
 from specbench.harness.judge.stored import read_run
+from specbench.harness.store.ab_blocks import missing_blocks
 from specbench.harness.store.ab_record import SideRecord
 from specbench.harness.store.block_records import BlockRecord, add_record, read_records
 from specbench.harness.store.inputs_record import WorkloadRecord
@@ -84,6 +85,28 @@ def test_rejected_blocks_do_not_enter_the_pairs(tmp_path):
     report = gated(run)
     assert by_gate(report)["step_ms"].comparison.num_pairs == 9 and by_gate(report)["ab_blocks"].status == PASSED
     assert "block 3 is left out: A: throttled: hardware slowdown" in run.warnings
+
+
+@pytest.mark.parametrize("kept", [0, 40])
+def test_a_block_that_lost_its_record_is_rejected_and_measured_again(tmp_path, kept):
+    """Its last line was removed, or torn after the experiment had ended; it said why the block does not count."""
+    directory = experiment(tmp_path, reasons={("A", 9): THROTTLED})
+    file = directory.path / "blocks.jsonl"
+    *whole, last = file.read_text().splitlines()
+    assert judge(directory).num_rejected == 1 and missing_blocks(directory.record.ab.plan, directory) == []
+    assert '"A", "block": 9' in last
+    file.write_text("\n".join([*whole, last[:kept]]))
+    judged = judge(directory)
+    assert (judged.num_kept, judged.num_rejected) == (9, 1)
+    assert judged.blocks[9].reasons == ("A: what the machine did was not recorded",)
+    assert missing_blocks(judged.plan, directory) == [(9, ("B", "A"))]
+
+
+def test_an_experiment_without_any_records_counts(tmp_path):
+    directory = experiment(tmp_path)
+    (directory.path / "blocks.jsonl").unlink()
+    judged = judge(directory)
+    assert (judged.num_kept, judged.num_rejected) == (10, 0) and missing_blocks(judged.plan, directory) == []
 
 
 @pytest.mark.parametrize("change", [0.3, 0.0])
