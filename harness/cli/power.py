@@ -30,21 +30,16 @@ def power(options: PowerOptions, words: list[str]) -> None:
 
       specbench power
     """
-    from specbench.harness.experiments.ab import experiment
-    from specbench.harness.experiments.power import RESUME, check_is_aa, learn_floor, stored_floor
+    from specbench.harness.experiments.power import RESUME, learn_floor, measure_aa, stored_floor
     from specbench.harness.experiments.session import INTERRUPTED
 
     from .progress import open_progress
 
-    if options.resume is not None:
-        check_is_aa(options.resume)
-    elif options.aa is None:
+    if options.resume is None and options.aa is None:
         _print(stored_floor(words), options.format)
         return
-    elif options.aa < 2:
-        raise ValueError(f"aa: {options.aa} is not allowed; must be >= 2 (10 or more give a good estimate)")
     with open_progress(options, "power") as progress:
-        directory = experiment(options, words, options.aa or 0, typed_command(), progress, RESUME)
+        directory = measure_aa(options, words, typed_command(), progress)
     record = judge_and_write(directory)
     say_if_interrupted(directory.record.status, directory.path, RESUME)
     if directory.record.status == INTERRUPTED:

@@ -16,7 +16,7 @@ from specbench.harness.judge.comparable import check_same_load, differences, joi
 from specbench.harness.judge.noise import outlook, read_floors
 from specbench.harness.run import runner
 from specbench.harness.run.machine_watch import Watcher, find_probe
-from specbench.harness.run.prepare import PreparedRun, arm_check, initial_record, prepare
+from specbench.harness.run.prepare import PreparedRun, initial_record, prepare
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.commands import AbOptions
 from specbench.harness.spec.conditions import RunConfig
@@ -41,15 +41,13 @@ def experiment(
     num_blocks: int,
     argv: Sequence[str],
     progress: Progress,
-    resume: Resume = RESUME,
 ) -> RunDirectory:
-    """Measures a new experiment, or what is missing from a stored one. `common`: options of a run for both sides.
-    `resume`: the command that resumes it."""
+    """Measures a new experiment, or what is missing from a stored one. `common`: options of a run for both sides."""
     if options.resume is not None:
         options.check_alone("an experiment", common)
-        return resume_experiment(options.resume, argv, progress, resume)
+        return resume_experiment(options.resume, argv, progress)
     plan = plan_experiment(options, common, num_blocks)
-    return new_experiment(plan, configs_of(plan), Destination.of(options, argv), progress, resume)
+    return new_experiment(plan, configs_of(plan), Destination.of(options, argv), progress)
 
 
 def plan_experiment(options: AbOptions, common: Sequence[str], num_blocks: int) -> AbPlan:
@@ -85,15 +83,13 @@ def plan_experiment(options: AbOptions, common: Sequence[str], num_blocks: int) 
 def new_experiment(
     plan: AbPlan, configs: Configs, to: Destination, progress: Progress, resume: Resume = RESUME
 ) -> RunDirectory:
-    """Measures a plan from its first block; the directory is closed, complete or interrupted.
+    """Measures a plan from its first block; the directory is closed, complete or interrupted. `configs`: of its sides,
+    whose arms were checked; `resume`: the command that resumes it.
 
     Raises ValueError for bad input and NotComparableError for sides that do not match; nothing is left behind then.
     """
     check_writable(to.folder)
     a, b = configs
-    for config in configs:
-        if config is not None:  # an error in B must not show up after a block of A; a revision checks its own options
-            _check_arm(config)
     if a is not None and b is not None and not plan.allow_mismatch:
         check_same_load(a, b)
     with _session(plan, progress, resume) as session:
@@ -154,14 +150,6 @@ def _session(plan: AbPlan, progress: Progress, resume: Resume) -> Session[RunDir
         runner.close(directory, status)
 
     return Session(progress, resume, close, is_worth_keeping=has_a_pair)
-
-
-def _check_arm(config: RunConfig) -> None:
-    (arm,) = config.arms
-    try:
-        arm_check(config)(arm)
-    except ValueError as error:
-        raise ValueError(f"{arm.label}: {error}") from error
 
 
 def _watcher(plan: AbPlan) -> tuple[Watcher, list[str]]:

@@ -10,18 +10,14 @@ from specbench.harness.run.prepare import arm_check
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.plan import plan_run
-from specbench.harness.store.ab_record import AbPlan, Side
+from specbench.harness.store.ab_record import LABELS, AbPlan, Side
 
 _REF = "ref:"
 # The configuration of each side; None if another revision parses it.
 Configs = tuple[RunConfig | None, RunConfig | None]
-# Options of `run` that the experiment itself sets.
-_OWN = ("num_repeats", "resume", "batch_sizes", "output_dir", "label", "format", "quiet")
-_BESIDE = (
-    "accuracy",
-    "certify_graphs",
-    "goodput",
-)  # what `run` does after its blocks; here it would be repeated for every block
+# Options of `run` that the whole experiment has, and what `run` does after its blocks, which every block would repeat.
+_OF_THE_WHOLE = ("resume", "output_dir", "label", "format", "quiet")
+_BESIDE = ("accuracy", "certify_graphs", "goodput")
 
 
 def parse_side(label: str, text: str, ref: str | None, common: Sequence[str]) -> Side:
@@ -50,11 +46,9 @@ def side_config(side: Side) -> RunConfig:
     Raises ValueError, which names the side, for options that `run` does not have or that a side cannot set.
     """
     try:
-        config = _one_arm(side.words, name_it(side))
+        return _as_side(side.label, _one_arm(side.words, "--blocks", name_it(side)))
     except ValueError as error:
         raise ValueError(f"{side.label}: {error}") from error
-    (arm,) = config.arms
-    return dataclasses.replace(config, arms=(dataclasses.replace(arm, label=side.label),), num_repeats=1)
 
 
 def name_it(side: Side) -> str:
@@ -62,11 +56,15 @@ def name_it(side: Side) -> str:
     return f"name it in -{side.label}, as -{side.label} eagle:k=4, or for both sides with -s"
 
 
-def _one_arm(words: Sequence[str], how: str) -> RunConfig:
-    """`how`: what the user can do if the words name no arm or several."""
+def _one_arm(words: Sequence[str], blocks: str, how: str) -> RunConfig:
+    """`blocks`: the flag of the number of blocks; `how`: what the user can do if the words name no arm or several."""
     options = RunOptions.parse(words)
-    if given := _flags(options, _OWN):
-        raise ValueError(f"{given} cannot be set for a side; every block is one repeat (--blocks, of power: --aa)")
+    if given := _flags(options, ("num_repeats",)):
+        raise ValueError(f"{given}: every block is one repeat; set the number of blocks with {blocks}")
+    if given := _flags(options, ("batch_sizes",)):
+        raise ValueError(f"{given}: every block has the same load; set it with --max-concurrency")
+    if given := _flags(options, _OF_THE_WHOLE):
+        raise ValueError(f"{given} cannot be set for one side; set it for both, outside of -A and -B")
     if beside := _flags(options, _BESIDE):
         raise ValueError(f"{beside}: each block would repeat it; use specbench run for it")
     config = plan_run(options, arm_check(options)).config
@@ -77,11 +75,28 @@ def _one_arm(words: Sequence[str], how: str) -> RunConfig:
 
 def configs_of(plan: AbPlan) -> Configs:
     """Configurations of both sides; None for a side with a revision, whose own code parses its options."""
-    if not any(side.text or side.ref for side in plan.sides):  # an A/A, whose user named no sides
-        config = _one_arm(plan.sides[0].words, "name it with -s")
-        arm_check(config)(config.arms[0])
     a, b = (side_config(side) if side.ref is None else None for side in plan.sides)
+    for config in (a, b):
+        if config is not None:  # an error in B must not show up after a block of A
+            (arm,) = config.arms
+            try:
+                arm_check(config)(arm)
+            except ValueError as error:
+                raise ValueError(f"{arm.label}: {error}") from error
     return a, b
+
+
+def aa_configs(words: Sequence[str]) -> Configs:
+    """Configurations of an A/A, whose user names one arm and no sides."""
+    config = _one_arm(words, "--aa", "name it with -s")
+    arm_check(config)(config.arms[0])
+    a, b = (_as_side(label, config) for label in LABELS)
+    return a, b
+
+
+def _as_side(label: str, config: RunConfig) -> RunConfig:
+    (arm,) = config.arms
+    return dataclasses.replace(config, arms=(dataclasses.replace(arm, label=label),), num_repeats=1)
 
 
 def _flags(options: RunOptions, names: Sequence[str]) -> str:

@@ -5,17 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from specbench.harness.experiments.ab import new_experiment, plan_experiment, resume_experiment
+from specbench.harness.experiments.ab_sides import aa_configs
 from specbench.harness.judge.noise import noise_floor, read_floors, store_floor
+from specbench.harness.run.progress import Progress
+from specbench.harness.spec.commands import PowerOptions
 from specbench.harness.store.ab_judgement import INVALID, Judgement
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.environment import collect_environment
 from specbench.harness.store.noise_record import NoiseFloor
 from specbench.harness.store.run_directory import RunDirectory
 
-from .session import resume_by
+from .session import Destination, resume_by
 
 FLOOR_FILE = "noise.json"
 RESUME = resume_by("specbench power --resume")
+
+
+def measure_aa(options: PowerOptions, words: Sequence[str], argv: Sequence[str], progress: Progress) -> RunDirectory:
+    """Measures a new A/A, or what is missing from a stored one. `words`: options of a run, with one arm. ValueError for
+    bad input, before hours of measurement."""
+    if options.resume is not None:
+        options.check_alone("an experiment", words)
+        _check_is_aa(options.resume)
+        return resume_experiment(options.resume, argv, progress, RESUME)
+    if options.aa is None or options.aa < 2:
+        raise ValueError(f"aa: {options.aa} is not allowed; must be >= 2 (10 or more give a good estimate)")
+    plan = plan_experiment(options, words, options.aa)
+    return new_experiment(plan, aa_configs(words), Destination.of(options, argv), progress, RESUME)
 
 
 def stored_floor(words: Sequence[str]) -> NoiseFloor:
@@ -28,8 +45,8 @@ def stored_floor(words: Sequence[str]) -> NoiseFloor:
     return floors[0]
 
 
-def check_is_aa(path: Path) -> None:
-    """ValueError, before hours of measurement, unless it is an A/A: the sides are identical or were requested to be."""
+def _check_is_aa(path: Path) -> None:
+    """ValueError unless it is an A/A: the sides are identical or were requested to be."""
     directory = RunDirectory.open(path)
     stored = directory.record.ab
     if stored is None:

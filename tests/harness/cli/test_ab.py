@@ -275,8 +275,14 @@ REFUSED = {
     "repeats of its own": (
         ["-A", "ngram --num-repeats 2", "-B", "ngram"],
         2,
-        "A: --num-repeats cannot be set for a side",
+        "A: --num-repeats: every block is one repeat; set the number of blocks with --blocks",
     ),
+    "a label of one side": (
+        ["-A", "ngram", "-B", "ngram --label x"],
+        2,
+        "B: --label cannot be set for one side; set it for both, outside of -A and -B",
+    ),
+    "blank sides": (["-A", " ", "-B", " ", "-s", "ngram"], 2, "name the sides with -A and -B"),
     "another model": (["-A", "ngram", "-B", "ngram --model llama-3.1-8b"], 5, "model: "),
     "accuracy in every block": (["-A", "ngram --accuracy gsm8k", "-B", "ngram"], 2, "A: --accuracy: each block"),
     "an unknown strategy": (["-A", "nospec", "-B", "ngram"], 2, "'nospec' is not known"),

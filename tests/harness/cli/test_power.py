@@ -48,7 +48,11 @@ def test_nothing_stored(cli):
         (["--aa", "1", "-s", "ngram"], "aa: 1 is not allowed"),
         (["-s", "ngram"], "-s ngram selects what to measure; set the number of blocks with --aa"),
         (["--aa", "6"], "error: strategy: must be one arm, not no-spec, ngram; name it with -s\n"),
-        (["--aa", "6", "-s", "ngram", "--num-repeats", "2"], "error: --num-repeats cannot be set for a side"),
+        (
+            ["--aa", "6", "-s", "ngram", "--num-repeats", "2"],
+            "error: --num-repeats: every block is one repeat; set the number of blocks with --aa\n",
+        ),
+        (["--aa", "6", "-s", "ngram", "--batch-sizes", "1,2"], "error: --batch-sizes: every block has the same load"),
         (["--aa", "6", "-s", "nospec"], "error: strategy: 'nospec' is not known"),
         (["--aa", "6", "-s", "ngram:graph=one"], "error: graph is refused"),
         (["--aa", "6", "-s", "ngram", "--colour", "red"], "error: No such option: --colour"),
@@ -69,7 +73,7 @@ def test_an_experiment_of_two_sides_is_refused_before_it_is_measured(cli, small,
     if not is_told:
         del raw["ab"]["is_aa"]
     (run / "run.json").write_text(json.dumps(raw))
-    monkeypatch.setattr("specbench.harness.experiments.ab.resume_experiment", None)  # must not be reached
+    monkeypatch.setattr("specbench.harness.experiments.power.resume_experiment", None)  # must not be reached
     result = cli("power", "--resume", run)
     assert result.exit_code == 2 and "compares two different sides" in result.stderr
     assert not (run / "noise.json").exists()
