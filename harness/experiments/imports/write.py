@@ -13,7 +13,9 @@ from specbench.harness.metrics.run_results import results
 from specbench.harness.registry import BASELINE
 from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts, Fact, ImportRecord
+from specbench.harness.store.codec import to_document
 from specbench.harness.store.environment import Environment, Gpu, Hardware
+from specbench.harness.store.files import sha256_json
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
@@ -82,14 +84,15 @@ def _labelled(files: Sequence[Path], labels: Sequence[str]) -> list[Arm]:
     if twice := [label for label, num in Counter(labels).items() if num > 1]:
         raise ValueError(f"label: {twice[0]!r} is given twice; allowed: a different one for each file")
     arms: list[Arm] = []
-    known: dict[str, Path] = {}
+    known: dict[str, str] = {}
     for n, file in enumerate(files):
         file_results = read_results(file)
-        content = read_sha256(file)
-        if content in known:
-            raise ValueError(f"files: {file} is {known[content]} again, or a copy of it; it is one measurement")
-        known[content] = file
         for number, result in enumerate(file_results, 1):
+            where = str(file) if len(file_results) == 1 else f"{file}, result {number}"
+            content = sha256_json(to_document(result))
+            if content in known and (result.requests or result.own):  # nothing tells results of neither apart
+                raise ValueError(f"files: {where} is {known[content]} again, or a copy of it; it is one measurement")
+            known[content] = where
             stem = labels[n] if labels else result.label or file.stem
             label = stem if len(file_results) == 1 else f"{stem} #{number}"
             used = {arm.label for arm in arms}
