@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from specbench.harness.spec.fields import Option, Options, named_values
+from specbench.harness.spec.fields import Option, Options, named_values, values_of
 from specbench.harness.spec.options import RunOptions
 
 Value = str | int | float | bool | Path | Sequence[str] | Sequence[int] | None
@@ -35,7 +35,7 @@ def side_text(side: Side) -> str:
 def words_of(named: Mapping[str, Value], schema: Mapping[str, Option]) -> list[str]:
     """`--name value ...`; several values repeat the flag, or become 1,2,4 for an option that takes such a list.
 
-    ValueError for an empty sequence: no words would mean the default.
+    ValueError as for `values_of`: no words would mean the default.
     """
     words: list[str] = []
     for name, value in named.items():
@@ -43,14 +43,11 @@ def words_of(named: Mapping[str, Value], schema: Mapping[str, Option]) -> list[s
         flag = said.flag if said is not None else f"--{name.replace('_', '-')}"
         if value is None or value is False:
             continue
+        several = values_of(name, value)
         if value is True:
             words.append(flag)
-        elif isinstance(value, (str, int, float, Path)):
-            words += [flag, str(value)]
-        elif not value:
-            raise ValueError(f"{name}: {value!r} is empty; give one or more, or leave it out for the default")
         elif said is not None and said.is_many:
-            words += [word for item in value for word in (flag, str(item))]
+            words += [word for item in several for word in (flag, str(item))]
         else:
-            words += [flag, ",".join(map(str, value))]
+            words += [flag, ",".join(map(str, several))]
     return words

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from functools import cache
 from pathlib import Path
@@ -177,14 +177,26 @@ def named_values(named: Mapping[str, object], schema: Mapping[str, Option]) -> d
             raise ValueError(f"No such option: {key}{nearest(key, by_name)}")
         if value is None:
             continue
-        several = [value] if isinstance(value, (str, Path)) or not isinstance(value, Sequence) else value
         if spec.kind is bool and not isinstance(value, bool):
             raise ValueError(f"{spec.name}: {value!r} is not allowed; allowed: True, False")
+        several = values_of(spec.name, value)
         if spec.is_many:
             values[spec.name] = tuple(read_text(spec, str(item)) for item in several)  # type: ignore[assignment]
         else:
             values[spec.name] = value if spec.kind is bool else read_text(spec, ",".join(map(str, several)))  # type: ignore[assignment]
     return values
+
+
+def values_of(name: str, value: object) -> Sequence[object]:
+    """The single value, or those of a sequence. ValueError for an empty one, which would mean the default, and for
+    collections of another kind, such as sets, whose order is not told."""
+    if isinstance(value, (str, Path)) or not isinstance(value, Iterable):
+        return [value]
+    if not isinstance(value, Sequence):
+        raise ValueError(f"{name}: {value!r} is not allowed; allowed: a single value, or a list or tuple")
+    if len(value) == 0:
+        raise ValueError(f"{name}: {value!r} is empty; give one or more, or leave it out for the default")
+    return value
 
 
 def read_text(spec: Option, text: str | None) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import numpy as np
 import pandas as pd
 import pytest
 from toy.interrupts import terminal_signals
@@ -94,6 +95,12 @@ def test_an_ab(toy):
         ({"dtype": "int4"}, "dtype: 'int4' is not known; allowed: "),
         ({"strategy": []}, r"strategy: \[\] is empty; give one or more, or leave it out for the default"),
         ({"stop_token_ids": ()}, r"stop_token_ids: \(\) is empty"),
+        ({"num_prompts": []}, r"num_prompts: \[\] is empty"),
+        ({"num_prompts": set()}, r"num_prompts: set\(\) is not allowed; allowed: a single value, or a list"),
+        (
+            {"stop_token_ids": np.array([1, 2])},
+            r"stop_token_ids: array\(\[1, 2\]\) is not allowed; allowed",
+        ),
     ],
 )
 def test_bad_options_are_value_errors(toy, options, message):
@@ -107,6 +114,8 @@ def test_an_ab_takes_no_empty_list_either(toy):
         specbench.ab("--sync single", "--sync none", strategy=[], **toy)
     with pytest.raises(ValueError, match=r"strategy: \[\] is empty"):
         specbench.ab({"strategy": []}, "ngram", **toy)
+    with pytest.raises(ValueError, match=r"stop_token_ids: array\(\[1, 2\]\) is not allowed"):
+        specbench.ab({"stop_token_ids": np.array([1, 2])}, "ngram", **toy)
     assert not toy["output_dir"].exists()
 
 
