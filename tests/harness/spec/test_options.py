@@ -159,7 +159,7 @@ def test_limits_stand_behind_one_flag_as_vllm_takes_them(words):
 def test_a_path_behind_the_limits_is_not_one_of_them():
     words = ["--goodput", "ttft:500", "runs/a:1", "C:\\runs", "tpot:50"]
     assert one_each(words) == words
-    with pytest.raises(ValueError, match="goodput: 'itl' is not known"):
+    with pytest.raises(ValueError, match="goodput: 'itl:5' is not allowed"):
         RunOptions.parse(["--goodput", "itl:5"])
 
 
