@@ -17,12 +17,13 @@ from specbench.harness.quality.lm_evaluation.tasks import (
     source_of,
 )
 from specbench.harness.registry import ENGINES, lookup
-from specbench.harness.run.prepare import Served, serve
+from specbench.harness.run.prepare import Served, arm_check, serve
 from specbench.harness.run.progress import Progress
 from specbench.harness.spec.arm import PROGRAM_KEYS, ArmConfig, parse_arm
 from specbench.harness.spec.commands import AccuracyOptions
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.plan import without_program
+from specbench.harness.spec.same_arms import check_different
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord
 from specbench.harness.store.inputs_record import WorkloadRecord
@@ -51,6 +52,7 @@ def evaluation(options: AccuracyOptions, argv: Sequence[str], progress: Progress
         gen_kwargs=options.gen_kwargs,
     )
     arms = _arms(options)
+    check_different(arms, options, arm_check(options))
     items = {"dataset_name": "gsm8k", "dataset_path": options.gsm8k_path, "num_prompts": options.limit or 1319}
     config = RunConfig.of_arms(options, arms, **items)
     check_real_text(arms)

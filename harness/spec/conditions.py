@@ -241,4 +241,4 @@ class RunConfig(Conditions):
             raise ValueError("strategy: there must be at least one arm")
         twice = [label for label in labels if labels.count(label) > 1]
         if twice:
-            raise ValueError(f"strategy: {twice[0]!r} is given twice; every arm must differ")
+            raise ValueError(f"label: {twice[0]!r} is given to two arms; every label must differ")

@@ -20,10 +20,12 @@ MakeArm = Callable[[str], ArmConfig]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """`rows`: in the order of the table; `arms`: those that can run; `notes`: what was added to the user's input."""
+    """`rows`: in the order of the table; `arms`: those that can run, each of one of the `arguments`; `notes`: what was
+    added to the user's input."""
 
     rows: tuple[SweepArm, ...]
     arms: tuple[ArmConfig, ...]
+    arguments: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -38,6 +40,7 @@ def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm
         notes.append(f"{baseline} was added: every speed-up is measured against it")
     rows: list[SweepArm] = []
     arms: list[ArmConfig] = []
+    of_arms: list[str] = []
     for argument in arguments:
         family, num_before, refused = _family(argument), len(arms), []
         for text, k in _expanded(argument, num_drafts):
@@ -54,9 +57,10 @@ def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm
             else:
                 rows.append(replace(row, label=arm.label))
                 arms.append(arm)
+                of_arms.append(argument)
         if len(arms) == num_before:
             raise ValueError(f"strategy: {argument}: none of its arms can run; {refused[0]}")
-    return Grid(rows=tuple(rows), arms=tuple(arms), notes=tuple(notes))
+    return Grid(rows=tuple(rows), arms=tuple(arms), arguments=tuple(of_arms), notes=tuple(notes))
 
 
 def _expanded(argument: str, num_drafts: Sequence[int]) -> list[tuple[str, int | None]]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specbench.harness.registry import ENGINES, lookup
-from specbench.workloads.assets.shipped_heads import shipped_names
 
 from .ablation import ablate, parse_ablations
 from .arm import PROGRAM_KEYS, STRATEGY_KEYS, ArmConfig, CheckArm, parse_arm, with_own_keys, with_switches
@@ -14,7 +13,7 @@ from .conditions import Conditions, RunConfig
 from .measured_acceptance import find_measured, with_measured_rates
 from .options import RunOptions
 from .recipe_files import Base, Recipe, RecipeArm
-from .same_arms import check_different
+from .same_arms import check_different, default_head, first_of_same
 from .table_records import Ablation, RecipeRecord, RecipeRow
 
 _CLIENT_KEYS = ("api_key_env", "num_clients")
@@ -43,7 +42,7 @@ def plan_run(options: RunOptions, check: CheckArm) -> RunPlan:
         values = parse_ablations(options.ablate) if options.ablate else options.file.ablations
         arms, ablation = ablate(options.file, values, options.switches, check)
     elif isinstance(options.file, Recipe):
-        arms, recipe = recipe_arms(options.file, options)
+        arms, recipe = recipe_arms(options.file, options, check)
     else:
         arms = [named_arm(text, options) for text in options.strategy or default_strategies(options)]
         check_different(arms, options, check)
@@ -105,29 +104,28 @@ def named_arm(text: str, options: RunOptions) -> ArmConfig:
 
 def default_strategies(conditions: Conditions) -> list[str]:
     """Arms to run if the user names none, including a shipped head if there is one for the model."""
-    has_head = conditions.load_format == "auto" and conditions.model in shipped_names()
+    has_head = default_head(conditions) != ""
     return list(lookup(ENGINES, conditions.engine, "engine").default_arms(has_head))
 
 
-def recipe_arms(recipe: Recipe, options: RunOptions) -> tuple[list[ArmConfig], RecipeRecord]:
+def recipe_arms(recipe: Recipe, options: RunOptions, check: CheckArm) -> tuple[list[ArmConfig], RecipeRecord]:
     """The recipe's arms, or those of the options in their place, under the options' switches, with their rows.
 
-    Rows whose arms are identical under the switches share one arm, and a note says so.
+    Rows whose arms are the same under the switches share one arm, and a note says so.
     """
     switches, requested = options.switches, recipe.arms
     if options.strategy or not requested:
         texts = [with_own_keys(text, switches) for text in options.strategy or default_strategies(options)]
         requested = tuple(RecipeArm(arm=parse_arm(text), baseline=n == 0) for n, text in enumerate(texts))
-    arms: dict[tuple, ArmConfig] = {}
-    rows, notes = [], []
-    for each in requested:
-        arm = with_switches(each.arm, switches)
-        identity = (arm.engine_name, arm.strategy, frozenset(arm.options.items()), frozenset(arm.engine.items()))
-        shared = arms.setdefault(identity, arm)
+    arms = [with_measured_rates(with_switches(each.arm, switches)) for each in requested]
+    measured, rows, notes = [], [], []
+    for each, arm, shared in zip(requested, arms, first_of_same(arms, options, check), strict=True):
         rows.append(RecipeRow(name=arm.label, label=shared.label, baseline=each.baseline, claim=each.claim))
-        if shared is not arm:
+        if shared is arm:
+            measured.append(arm)
+        else:
             notes.append(f"{arm.label}: the same as {shared.label} with these switches; measured once")
     record = RecipeRecord(
         name=recipe.name, sha256=recipe.sha256, report=recipe.report, rows=tuple(rows), notes=tuple(notes)
     )
-    return [with_measured_rates(arm) for arm in arms.values()], record
+    return measured, record

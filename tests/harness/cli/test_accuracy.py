@@ -86,6 +86,12 @@ def test_unknown_keys_are_refused(chat_model, options, text):
         SpecbenchLM(**{"strategy": "ngram", "pretrained": str(chat_model), **options})
 
 
+def test_arms_that_are_the_same_are_refused(cli, words, runs):
+    result = cli(*words, "-s", "ngram", "-s", "ngram:k=4")
+    assert result.exit_code == 2 and "strategy: 'ngram:k=4' gives the same arm as 'ngram'" in result.stderr
+    assert not runs.exists()
+
+
 def test_table_rows_and_pairs(cli, words, only_run):
     result = cli(*words, "-s", "no-spec", "-s", "ngram:k=2", "--limit", "4")
     assert result.exit_code == 0, result.output

@@ -7,6 +7,7 @@ import functools
 import pytest
 
 from specbench.harness.engines.native.arms import resolve_arm
+from specbench.harness.run.prepare import arm_check
 from specbench.harness.spec import legality
 from specbench.harness.spec.ablation import ablate, parse_ablations
 from specbench.harness.spec.arm import Switches, parse_arm, with_switches
@@ -62,7 +63,7 @@ def test_shipped_recipes_are_whole(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_arm_of_a_shipped_recipe_is_legal_on_a_gpu(name, a_gpu_with_everything):
     options = RunOptions.of({"recipe": name})
-    arms, record = recipe_arms(options.file, options)
+    arms, record = recipe_arms(options.file, options, arm_check(options))
     assert not record.notes, "two arms that are the same"
     for arm in arms:
         arm = resolve_arm(arm, "cuda", synthetic_weights=True)
@@ -72,7 +73,7 @@ def test_every_arm_of_a_shipped_recipe_is_legal_on_a_gpu(name, a_gpu_with_everyt
 @pytest.mark.parametrize("name", IN_OTHERS)
 def test_rows_of_another_engine_and_ours_are_different_arms(name, a_gpu_with_everything):
     options = RunOptions.of({"recipe": name})
-    arms, record = recipe_arms(options.file, options)
+    arms, record = recipe_arms(options.file, options, arm_check(options))
     assert not record.notes and {arm.engine_name for arm in arms} == {"", name.rpartition("-")[2]}
     for arm in arms:
         if not arm.engine_name:
@@ -182,11 +183,23 @@ def test_arms_that_became_the_same_are_measured_once_and_said_so(tmp_path):
         for name, sync in (("a", "multi"), ("b", "single"))
     ]
     options = RunOptions.of({"recipe": write(tmp_path, "\n".join(tables)), "sync": "single"})
-    arms, record = recipe_arms(options.file, options)
+    arms, record = recipe_arms(options.file, options, arm_check(options))
     assert [arm.label for arm in arms] == ["a [sync=single]"]
     assert [row.label for row in record.rows] == ["a [sync=single]", "a [sync=single]"]
     assert [row.name for row in record.rows] == ["a [sync=single]", "b"]
     assert record.notes == ("b: the same as a [sync=single] with these switches; measured once",)
+
+
+def test_arms_that_are_spelled_differently_are_measured_once_too(tmp_path):
+    spelled = ["ngram", "ngram:k=4", "ngram:acceptance=measured:sharegpt", "ngram:k=4,acceptance=measured:sharegpt"]
+    tables = "\n".join(f"[[arm]]\nstrategy = '{text}'" for text in spelled)
+    for text, typed in ((tables, {}), ("", {"strategy": tuple(spelled)})):
+        common = {"recipe": write(tmp_path, text), "device": "cpu", "model": "toy", "load_format": "dummy"}
+        options = RunOptions.of({**common, **typed})
+        arms, record = recipe_arms(options.file, options, arm_check(options))
+        assert [arm.label for arm in arms] == spelled[::2]
+        assert [(row.name, row.label) for row in record.rows[1::2]] == [(spelled[n + 1], spelled[n]) for n in (0, 2)]
+        assert len(record.notes) == 2
 
 
 # -- measured acceptance ---------------------------------------------------------------------------------------------

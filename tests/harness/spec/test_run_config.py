@@ -141,7 +141,7 @@ def _run_config(**changes) -> RunConfig:
         (dict(request_rate=float("nan")), "request_rate: nan"),
         (dict(num_layers=2), "num_layers: needs --load-format dummy"),
         (dict(arms=()), "strategy"),
-        (dict(arms=(parse_arm("ngram", {}), parse_arm("ngram", {}))), "every arm must differ"),
+        (dict(arms=(parse_arm("ngram", {}), parse_arm("ngram", {}))), "label: 'ngram' is given to two arms"),
     ],
 )
 def test_run_configs_that_cannot_work_are_refused(change, message):
