@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 from specbench.harness.judge.gate_result import ERROR, NO_DATA, PASSED, GateReport, GateResult
-from specbench.harness.store.files import write_text
 
 # Characters that XML 1.0 cannot represent.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -28,10 +26,6 @@ def junit_xml(report: GateReport) -> str:
     root.append(suite)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
-
-
-def write_junit(report: GateReport, path: Path) -> None:
-    write_text(path, junit_xml(report))
 
 
 def _tag(report: GateReport, result: GateResult) -> str:
