@@ -121,54 +121,55 @@ class Trainer:
         return loss, torch.stack(means)
 
     @torch.enable_grad()
-    def _optimise(self, batch: Batch, targets: TrainingTargets) -> None:
-        lr = learning_rate(self.config, self.step, self.progress)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
+    def _gradients(self, batch: Batch, targets: TrainingTargets) -> Tensor:
+        """Sets the gradients; fp32 [2 + 2 * unroll]: the loss, their norm, and what `losses` measures."""
         loss, means = self.losses(batch, targets)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)
+        return torch.cat([loss.detach().view(1), norm.detach().view(1), means.nan_to_num(0.0)])
+
+    def _optimise(self, measured: Tensor, num_tokens: int) -> None:
+        lr = learning_rate(self.config, self.step, self.progress)
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        summed = torch.cat([loss.detach().view(1), norm.detach().view(1), means.nan_to_num(0.0)])
-        self._sums = summed if self._sums is None else self._sums + summed
+        self._sums = measured if self._sums is None else self._sums + measured
         self._num_summed += 1
         self.step += 1
-        self.num_positions += batch.num_tokens
+        self.num_positions += num_tokens
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self, budget_s: float = math.inf, on_row: Callable[[LogRow], None] | None = None) -> None:
         """Trains to the last step, to the end of the budget or until the user interrupts, whichever comes first, and
         writes a checkpoint."""
-        start, before = time.perf_counter(), self.seconds
+        before, base, saved = self.seconds, self.progress, self.seconds
+        began = time.perf_counter() - before
         try:
-            self._run(start, budget_s, on_row)
+            while self.step < self.num_steps:
+                spent = self.seconds - before
+                self.progress = max(self.step / self.num_steps, base + (1 - base) * spent / budget_s)
+                if spent >= budget_s:
+                    break
+                batch, targets = self._batch(self.step)
+                measured = self._gradients(batch, targets)  # compiles for minutes at the first step on a GPU
+                with deferred_interrupt():  # half a step would be part of the checkpoint
+                    self._optimise(measured, batch.num_tokens)
+                    self.seconds = time.perf_counter() - began
+                    if self.step % self.config.log_every == 0 or self.step == self.num_steps:
+                        self._write_row(on_row)
+                if self.seconds - saved > self.config.checkpoint_every_s:
+                    saved = self.seconds
+                    self.save()
+            if self._num_summed:
+                with deferred_interrupt():
+                    self._write_row(on_row)
+            self.seconds = time.perf_counter() - began
+            self.save()
         except KeyboardInterrupt:
-            self.seconds = before + time.perf_counter() - start
             self.save()
             raise
-        if self._num_summed:
-            self._write_row(on_row)
-        self.seconds = before + time.perf_counter() - start
-        self.save()
-
-    def _run(self, start: float, budget_s: float, on_row: Callable[[LogRow], None] | None) -> None:
-        before, base, saved = self.seconds, self.progress, start
-        while self.step < self.num_steps:
-            elapsed = time.perf_counter() - start
-            self.progress = max(self.step / self.num_steps, base + (1 - base) * elapsed / budget_s)
-            if elapsed >= budget_s:
-                break
-            batch, targets = self._batch(self.step)
-            with deferred_interrupt():  # half a step would be part of the checkpoint
-                self._optimise(batch, targets)
-                if self.step % self.config.log_every == 0 or self.step == self.num_steps:
-                    self.seconds = before + time.perf_counter() - start
-                    self._write_row(on_row)
-            if time.perf_counter() - saved > self.config.checkpoint_every_s:
-                self.save()
-                saved = time.perf_counter()
 
     def _write_row(self, on_row: Callable[[LogRow], None] | None) -> None:
         assert self._sums is not None

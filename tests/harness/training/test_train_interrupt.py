@@ -130,10 +130,10 @@ def test_an_interrupted_training_continues_after_its_last_whole_step(options, mo
     pipeline.train_head(replace(options, only_responses=True), "s", target, Quiet())
     optimise, watcher = Trainer._optimise, Quiet()
 
-    def optimise_with_signal(trainer, batch, targets):
+    def optimise_with_signal(trainer, measured, num_tokens):
         if trainer.step == 3:
             signal.raise_signal(signal.SIGINT)
-        optimise(trainer, batch, targets)
+        optimise(trainer, measured, num_tokens)
 
     with terminal_signals(), monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Trainer, "_optimise", optimise_with_signal)
