@@ -95,12 +95,16 @@ def print_where(path: Path, what: str = "run") -> None:
 
 
 def say_if_interrupted(status: str, path: Path, resume: Resume, kept: str = "measured blocks") -> None:
-    """Prints how to resume, as the last line on stderr."""
     from specbench.harness.experiments.session import INTERRUPTED
 
-    sys.stdout.flush()
     if status == INTERRUPTED:
-        typer.echo(f"specbench: interrupted; {kept} are kept. Continue with: {resume(path)}", err=True)
+        say_interrupted(resume(path), kept)
+
+
+def say_interrupted(command: str, kept: str) -> None:
+    """Prints how to resume, as the last line on stderr."""
+    sys.stdout.flush()
+    typer.echo(f"specbench: interrupted; {kept} are kept. Continue with: {command}", err=True)
 
 
 def end(code: ExitCode) -> None:

@@ -11,7 +11,7 @@ from specbench.harness.run.interrupts import StoppedAtOnce, interruptible
 from specbench.harness.training.config import TrainHeadOptions
 
 from .derived import takes_options, typed_command
-from .output import say_if_interrupted
+from .output import say_interrupted
 
 
 @takes_options
@@ -38,14 +38,12 @@ def train_head(options: TrainHeadOptions) -> None:
 
       specbench train-head --target ./my-model --data prompts.jsonl --out heads/mine --resume
     """
-    from specbench.harness.experiments.session import INTERRUPTED
     from specbench.harness.training import pipeline
     from specbench.harness.training.load import load_for_training
 
     from .train_progress import TrainProgress
 
     words = typed_command()
-    resume = shlex.join(words if options.resume else [*words, "--resume"])
     pipeline.check_out(options)
     try:
         with interruptible(), TrainProgress(options.quiet) as progress:
@@ -53,11 +51,12 @@ def train_head(options: TrainHeadOptions) -> None:
             target = load_for_training(options.target, options.device, options.dtype, progress.asset)
             folder = pipeline.train_head(options, shlex.join(words), target, progress)
     except KeyboardInterrupt:
-        if not pipeline.has_begun(options):
+        if not (again := pipeline.continuing(options, words)):
             raise
-        say_if_interrupted(INTERRUPTED, options.out, lambda _: resume, kept="finished responses and training steps")
+        say_interrupted(shlex.join(again), kept="finished responses and training steps")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except StoppedAtOnce as stop:
-        stop.advice = f"resume with: {resume}"
+        again = pipeline.continuing(options, words)
+        stop.advice = f"resume with: {shlex.join(again)}" if again else "there is nothing to resume"
         raise
     typer.echo(str(folder))

@@ -8,8 +8,11 @@ OUT/             config.json, model.safetensors, training.json, training_log.csv
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gc
+import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -58,13 +61,12 @@ class TrainingProgress(Protocol):
 def train_head(options: TrainHeadOptions, command: str, target: LoadedTarget, progress: TrainingProgress) -> Path:
     """Runs the stages that are not done yet; returns the folder of the head, or of the responses (`only_responses`).
 
-    `command` is the command line to record. Raises ValueError for folders with other content, and for options that do
-    not match it.
+    `command` is the command line to record. `check_out` comes first, before the target is loaded. Raises ValueError for
+    responses that were made with other options.
     """
     start = time.perf_counter()
     out, responses = options.out, options.responses_folder
     generate = options.generate(target.described["name"], target.model.device.type)
-    check_out(options)
     _make_folders(options, generate)
     sources, selection = _select(generate, progress)
     _make_responses(options, generate, target, selection, progress)
@@ -108,22 +110,45 @@ def train_head(options: TrainHeadOptions, command: str, target: LoadedTarget, pr
     return out
 
 
-def has_begun(options: TrainHeadOptions) -> bool:
-    """Whether OUT is the folder of a training that can be resumed."""
-    out, responses = options.out, options.responses_folder
-    return out.is_dir() and ((responses / _DESCRIBED).is_file() or (out / _CHECKPOINT).is_file())
+def continuing(options: TrainHeadOptions, words: Sequence[str]) -> list[str]:
+    """The words that continue an interrupted command of these `words`; empty if it left nothing, or a whole head."""
+    if _can_resume(options):
+        return [*words] if options.resume else [*words, "--resume"]
+    has_responses = (options.responses_folder / _DESCRIBED).is_file()
+    return [*words] if has_responses and not (options.out / _HEAD).exists() else []
 
 
 def check_out(options: TrainHeadOptions) -> None:
-    """Checks before a model is loaded, which may take minutes. ValueError for a folder that already has a head, and for
-    `resume` where no training has begun."""
-    out, has_head, has_checkpoint = options.out, (options.out / _HEAD).exists(), (options.out / _CHECKPOINT).exists()
-    if has_head and not has_checkpoint:
+    """Checks before a model is loaded, which may take minutes. Creates nothing. ValueError for a folder that already
+    has a head or cannot be written, and for `resume` where no training has begun."""
+    out, responses, has_checkpoint = options.out, options.responses_folder, (options.out / _CHECKPOINT).exists()
+    if (out / _HEAD).exists() and not has_checkpoint:
         raise ValueError(f"out: {out} already holds a finished head; give another --out")
     if not options.resume and has_checkpoint:
         raise ValueError(f"out: {out} already holds a checkpoint; give another --out, or --resume")
-    if options.resume and not has_begun(options):
+    if options.resume and not _can_resume(options):
         raise ValueError(f"resume: no training has begun in {out}; give its --out, or drop --resume to start one there")
+    _check_writable("out", out)
+    if not responses.is_dir():  # finished ones may be shared read-only
+        _check_writable("responses", responses)
+
+
+def _can_resume(options: TrainHeadOptions) -> bool:
+    """Whether OUT holds what `resume` continues: a checkpoint, or responses and no head. Shared ones do not count."""
+    out, responses = options.out, options.responses_folder
+    is_own = responses.resolve().is_relative_to(out.resolve())
+    has_begun = is_own and (responses / _DESCRIBED).is_file() and not (out / _HEAD).exists()
+    return has_begun or (out / _CHECKPOINT).is_file()
+
+
+def _check_writable(field: str, folder: Path) -> None:
+    whole = folder.absolute()
+    existing = next(path for path in (whole, *whole.parents) if path.exists())
+    with writing(field, folder):
+        if not existing.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(existing))
 
 
 def make_trainer(

@@ -25,7 +25,7 @@ from specbench.harness.training.config import TrainHeadOptions
 from specbench.harness.training.evaluate import Outputs, acceptance_of, answers, evaluation_of, pooled
 from specbench.harness.training.generate import GenerateStats
 from specbench.harness.training.load import LoadedTarget
-from specbench.harness.training.pipeline import train_head
+from specbench.harness.training.pipeline import check_out, continuing, train_head
 from specbench.harness.training.shards import read_sequences
 from specbench.harness.training.trainer import LogRow
 from specbench.workloads.base import Prompt, Workload
@@ -163,9 +163,11 @@ def test_generation_goes_on_where_it_was_cut(target, data, tmp_path, head):
         train_head(replace(asked, seed=1), "specbench", target, Quiet())
 
 
-def test_a_folder_with_a_head_is_not_overwritten(head, target, data):
-    with pytest.raises(ValueError, match="out: .* already holds a finished head"):
-        train_head(options(data, head[0]), "specbench", target, Quiet())
+def test_a_folder_with_a_head_is_not_overwritten_or_resumed(head, data):
+    for resume in (False, True):
+        with pytest.raises(ValueError, match="out: .* already holds a finished head"):
+            check_out(options(data, head[0], resume=resume))
+    assert continuing(options(data, head[0]), ["train-head"]) == [], "interrupted after the end"
 
 
 def test_evaluation_counts_what_the_engine_accepted(head, target):

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app
 from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.run.interrupts import StoppedAtOnce
 from specbench.harness.training import generate, pipeline
 from specbench.harness.training.config import TrainHeadOptions
 from specbench.harness.training.load import load_for_training
@@ -86,13 +87,33 @@ def test_a_signal_ends_in_the_command_that_resumes(options):
     assert result.exit_code == 0 and (options.out / "model.safetensors").is_file(), result.output
 
 
-def test_before_anything_is_written_there_is_nothing_to_resume(options, monkeypatch):
+@pytest.mark.parametrize(
+    ("stop", "said"),
+    [(KeyboardInterrupt, "interrupted"), (StoppedAtOnce, "stopped immediately; there is nothing to resume")],
+)
+def test_before_anything_is_written_there_is_nothing_to_resume(options, monkeypatch, stop, said):
     def interrupt(*_):
-        raise KeyboardInterrupt
+        raise stop
 
-    monkeypatch.setattr("specbench.harness.training.load.load_for_training", interrupt)
-    result = CliRunner().invoke(app, words(options))
-    assert result.exit_code == 130 and result.stderr.splitlines()[-1] == "specbench: interrupted"
+    for place in ("load.load_for_training", "pipeline._select"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"specbench.harness.training.{place}", interrupt)
+            result = CliRunner().invoke(app, words(options))
+        assert result.exit_code == 130 and result.stderr.splitlines()[-1] == f"specbench: {said}"
+
+
+def test_shared_responses_alone_are_continued_without_resume(options):
+    shared = options.out.parent / "shared"
+    target = load_for_training(options.target, "cpu", "float32")
+    pipeline.train_head(replace(options, responses=shared, only_responses=True), "s", target, Quiet())
+    other = replace(options, responses=shared, out=options.out.parent / "other")
+    assert pipeline.continuing(other, ["train-head"]) == ["train-head"]
+    with pytest.raises(ValueError, match="resume: no training has begun in .*other"):
+        pipeline.check_out(replace(other, resume=True))
+    (other.out).mkdir()
+    (other.out / "checkpoint.pt").touch()
+    assert pipeline.continuing(other, ["train-head"]) == ["train-head", "--resume"]
+    pipeline.check_out(replace(other, resume=True))
 
 
 def test_finished_responses_are_written_once(options, monkeypatch):
@@ -139,7 +160,7 @@ def test_an_interrupted_training_continues_after_its_last_whole_step(options, mo
         patch.setattr(Trainer, "_optimise", optimise_with_signal)
         pipeline.train_head(options, "s", target, Quiet())
     with pytest.raises(ValueError, match="out: .* already holds a checkpoint; give another --out, or --resume"):
-        pipeline.train_head(options, "s", target, Quiet())
+        pipeline.check_out(options)
     pipeline.train_head(replace(options, resume=True), "s", target, watcher)
     assert "continuing after step 4 of 6" in watcher.said and watcher.rows[-1].step == 6
 
@@ -152,9 +173,12 @@ def test_nothing_to_resume_is_refused_before_anything_loads(options):
         assert not (folder / "responses").exists()
 
 
-def test_folders_that_cannot_be_made_are_named_by_their_option(options):
+def test_folders_that_cannot_be_written_are_named_by_their_option_before_anything_loads(options, monkeypatch):
     file = options.out.parent / "test.jsonl"
-    for option, folders in (("out", {"out": file / "o"}), ("responses", {"responses": file / "r"})):
-        result = CliRunner().invoke(app, words(replace(options, **folders)))
-        assert result.exit_code == 2
-        assert f"error: {option}: cannot write to {folders[option]}: Not a directory" in result.stderr
+    for option, folder in (("out", file), ("out", file / "o"), ("responses", file / "r")):
+        result = CliRunner().invoke(app, words(replace(options, **{option: folder})))
+        assert result.exit_code == 2 and "loading" not in result.stderr and not options.out.exists()
+        assert f"error: {option}: cannot write to {folder}: Not a directory" in result.stderr
+    monkeypatch.setattr(pipeline.os, "access", lambda *_: False)
+    with pytest.raises(ValueError, match=f"out: cannot write to {options.out}: Permission denied"):
+        pipeline.check_out(options)
