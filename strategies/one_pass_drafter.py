@@ -111,5 +111,7 @@ class OnePassDrafter(Chain):
         run = b.runners.first
         output_RH = run(self.model, layout.forward, self._attention, self._cache, hidden_NH, wanted_R=row_R)
         logits_RV, _ = self.model.logits_and_state(output_RH)
+        if not b.num_drafts:  # the pass has only kept the head's cache up to date
+            return self._store_none(b)
         for step, logits_BV in enumerate(logits_RV.split(num_requests), 1):
             self._store(step, b, logits_BV, self.model.d2t)

@@ -31,6 +31,7 @@ STRATEGIES = {
     "naive-eagle": dict(head="random"),
     "ngram": dict(min_n=1),
     "draft-model": dict(draft="self:1"),
+    "parallel-eagle": dict(head="random"),
 }
 
 
@@ -169,9 +170,10 @@ def replace_id(r):
     return request(r.id, r.prompt_ids, max_tokens=r.sampling.max_tokens)
 
 
-def test_no_draft_of_an_earlier_round_is_offered_again():
+@pytest.mark.parametrize("name", ["eagle", "draft-model", "parallel-eagle"])
+def test_no_draft_of_an_earlier_round_is_offered_again(name: str):
     """Behind a round with fewer drafts the next one has those alone."""
-    engine = make_engine(CPU, _named("eagle", counts := Drawn(3)))
+    engine = make_engine(CPU, _named(name, counts := Drawn(3)))
     generate(engine, [request(0, text_prompt(0, 9), max_tokens=60)])
     offered = [row.num_proposed for row in decode_rows(engine) if row.kind == "decode"]
     assert offered == [most for most, _ in counts.seen]

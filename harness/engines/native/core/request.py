@@ -66,6 +66,8 @@ class Request:
         if not all(0 <= token < vocab_size for token in self.prompt_ids):
             raise ValueError(f"prompt: request {self.id} has token ids outside 0..{vocab_size - 1}")
         self.sampling.check_ids(vocab_size)
+        if self.sampling.min_tokens and (unknown := [t for t in self.sampling.stop_token_ids if t >= vocab_size]):
+            raise ValueError(f"min_tokens: stop token {unknown[0]} is not allowed; the model has 0 to {vocab_size - 1}")
 
     def limit(self, max_model_len: int) -> int:
         """Maximum tokens (prompt and output) of this request."""

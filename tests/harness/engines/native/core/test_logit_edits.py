@@ -192,6 +192,7 @@ def test_what_cannot_be_is_refused(asked, said):
         dict(bad_words=((3, 500),)),
         dict(logit_bias=((128, 1.0),)),
         dict(banned_token_ids=tuple(range(128))),
+        dict(min_tokens=2, stop_token_ids=(1, 128)),
     ],
 )
 def test_ids_that_the_model_lacks_are_refused(asked):
