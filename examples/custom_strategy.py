@@ -14,17 +14,12 @@ import specbench
 from specbench.harness import registry
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Phase, Strategy
-from specbench.harness.engines.native.models.features import Features
 
 OPTIONS = {"dataset_name": "sharegpt-held-out", "num_prompts": 20}
 
 
-class EchoDrafter:
+class EchoDrafter(Drafter):
     """Works on the round's device buffers and reads nothing back, so that it can be captured in a graph."""
-
-    model = None  # it runs no passes
-    features = Features.NONE  # it needs only the tokens of the target's pass
-    bounded_parts: frozenset[str] = frozenset()
 
     def __init__(self, num_drafts: int, resources: EngineResources):
         self.num_drafts = num_drafts

@@ -12,18 +12,19 @@ from torch import Tensor
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.planning import attention_phase, plan_pass
-from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Phase
+from specbench.harness.engines.native.core.strategy import Drafter, DraftHead, EngineResources, Phase
 from specbench.harness.engines.native.models.forward import ForwardBatch
 from specbench.harness.engines.native.models.llama import LlamaModel
 
 
-class Chain:
+class Chain(Drafter):
     """K drafts per round from one model, bound to one engine's buffers. Subclasses implement the passes."""
 
     shift = 0
     """By how many positions the later passes are ahead of EAGLE's (kernels/draft_rows.py)."""
 
     def __init__(self, model: DraftHead | LlamaModel, num_drafts: int, num_layers: int, resources: EngineResources):
+        self.model = model
         self.num_drafts = num_drafts
         self._state = resources.state
         self._update = resources.update

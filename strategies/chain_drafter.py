@@ -14,7 +14,6 @@ from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.planning import attention_phase
 from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Phase
-from specbench.harness.engines.native.models.features import Features
 from specbench.harness.engines.native.models.forward import ForwardBatch
 
 from .chain import Chain
@@ -23,22 +22,13 @@ from .chain import Chain
 class ChainDrafter(Chain):
     """K drafts per round from an EAGLE head, bound to one engine's buffers."""
 
+    model: DraftHead
+
     def __init__(self, head: DraftHead, num_drafts: int, resources: EngineResources):
         super().__init__(head, num_drafts, 1, resources)
-        self._head = head
+        self.features = head.features
+        self.bounded_parts = frozenset({"first", "later"} if num_drafts > 1 else {"first"})
         self._cache = self._caches[0]
-
-    @property
-    def model(self) -> DraftHead:
-        return self._head
-
-    @property
-    def features(self) -> Features:
-        return self._head.features
-
-    @property
-    def bounded_parts(self) -> frozenset[str]:
-        return frozenset({"first", "later"} if self.num_drafts > 1 else {"first"})
 
     def phases(self, batch: StepBatch) -> list[Phase]:
         return [self._first_phase(), *self._later_phases(batch)]
@@ -68,10 +58,10 @@ class ChainDrafter(Chain):
         assert features_TF is not None
         b.work.num_draft_rows = forward.ids_T.shape[0]
         self._update.draft_first_ids(b.rows.slot_B, row_req_T, forward.position_T, self._state.tokens_SL, forward.ids_T)
-        hidden_TH = self._head.project(features_TF if gather_T is None else features_TF.index_select(0, gather_T))
+        hidden_TH = self.model.project(features_TF if gather_T is None else features_TF.index_select(0, gather_T))
         # All rows leave keys and values; of what follows them, only the rows that drafts come from are used.
         run = b.runners.first
-        output_BH = run(self._head, forward, self._attention, self._cache, hidden_TH, wanted_R=sample_row_B)
+        output_BH = run(self.model, forward, self._attention, self._cache, hidden_TH, wanted_R=sample_row_B)
         if not b.num_drafts:
             return self._store_none(b)
         next_BH = self._store_and_continue(1, b, output_BH)
@@ -86,11 +76,11 @@ class ChainDrafter(Chain):
         # The second draft's graph may be captured separately from the first pass, so it reads where that pass writes.
         hidden_BH = b.work.draft_state_BH if step == 2 else b.work.next_state_BH
         assert hidden_BH is not None
-        output_BH = b.runners.later(self._head, forward, self._attention, self._cache, hidden_BH)
+        output_BH = b.runners.later(self.model, forward, self._attention, self._cache, hidden_BH)
         b.work.next_state_BH = self._store_and_continue(step, b, output_BH)
 
     def _store_and_continue(self, step: int, b: StepBatch, output_BH: Tensor) -> Tensor:
         """Stores the draft; returns the state from which the next pass continues."""
-        logits_BV, state_BH = self._head.logits_and_state(output_BH)
-        self._store(step, b, logits_BV, self._head.d2t)
+        logits_BV, state_BH = self.model.logits_and_state(output_BH)
+        self._store(step, b, logits_BV, self.model.d2t)
         return state_BH

@@ -20,7 +20,6 @@ from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.planning import attention_phase
 from specbench.harness.engines.native.core.strategy import EngineResources, Phase
-from specbench.harness.engines.native.models.features import Features
 from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.kernels.attention.base import AttentionMetadata
@@ -50,16 +49,12 @@ class _Pairs:
 class DraftModelDrafter(Chain):
     """K greedy drafts per round from a model with its own KV caches, bound to one engine's buffers."""
 
-    features = Features.NONE
+    model: LlamaModel
     shift = 1
 
     def __init__(self, model: LlamaModel, num_drafts: int, resources: EngineResources):
         super().__init__(model, num_drafts, len(model.layers), resources)
-        self.model = model
-
-    @property
-    def bounded_parts(self) -> frozenset[str]:
-        return frozenset({"later"} if self.num_drafts > 1 else ())
+        self.bounded_parts = frozenset({"later"} if num_drafts > 1 else ())
 
     def phases(self, batch: StepBatch) -> list[Phase]:
         # A mixed layout limits the lengths before drafting, which exceeds them.

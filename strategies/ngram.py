@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Phase
-from specbench.harness.engines.native.models.features import Features
 from specbench.kernels.ngram import ngram_propose
 
 from .auto_k import AutoK
@@ -37,11 +36,7 @@ class Ngram(AutoK):
         return NgramDrafter(self, resources)
 
 
-class NgramDrafter:
-    model = None
-    features = Features.NONE
-    bounded_parts: frozenset[str] = frozenset()
-
+class NgramDrafter(Drafter):
     def __init__(self, options: Ngram, resources: EngineResources):
         self.num_drafts = options.k
         self._options = options

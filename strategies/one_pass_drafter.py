@@ -18,7 +18,6 @@ from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.planning import attention_phase
 from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Phase
-from specbench.harness.engines.native.models.features import Features
 from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.buffers import PassRows
@@ -69,19 +68,15 @@ class _Layout:
 class OnePassDrafter(Chain):
     """K drafts per round from one pass of a head, bound to one engine's buffers."""
 
-    bounded_parts: frozenset[str] = frozenset()
+    model: DraftHead
 
     def __init__(self, head: DraftHead, num_drafts: int, resources: EngineResources):
         super().__init__(head, num_drafts, 1, resources)
         assert head.placeholder is not None, "a head of another kind is refused where it is loaded"
-        self.model = head
+        self.features = head.features
         self._cache = self._caches[0]
         self._placeholder = head.placeholder
         self._unknown_1H = head.project(head.placeholder.features_1F)
-
-    @property
-    def features(self) -> Features:
-        return self.model.features
 
     def phases(self, batch: StepBatch) -> list[Phase]:
         layout = _Layout.of(batch)

@@ -16,9 +16,8 @@ from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.planning import attention_phase, plan_pass
 from specbench.harness.engines.native.core.state import RoundState
-from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Phase
+from specbench.harness.engines.native.core.strategy import Drafter, DraftHead, EngineResources, Phase
 from specbench.harness.engines.native.core.tree import TreeShape
-from specbench.harness.engines.native.models.features import Features
 from specbench.harness.engines.native.models.forward import AttentionPart, ForwardBatch
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.buffers import PassRows
@@ -27,16 +26,17 @@ from specbench.kernels.tree_draft_rows import tree_first_rows, tree_level_rows
 from specbench.kernels.tree_expand import expand_tree, new_tree_pool
 
 
-class TreeDrafter:
+class TreeDrafter(Drafter):
     """One tree of drafts per round from an EAGLE head, bound to one engine's buffers."""
 
-    bounded_parts: frozenset[str] = frozenset()  # its rows have layouts of their own
+    model: DraftHead
 
     def __init__(self, head: DraftHead, shape: TreeShape, resources: EngineResources):
         if resources.drafter_rows != "padded":
             raise ValueError(f"drafter={resources.drafter_rows!r} is not allowed with a draft tree; allowed: padded")
         self.num_drafts = shape.num_nodes - 1
-        self._head = head
+        self.model = head
+        self.features = head.features
         self._shape = shape
         self._state = resources.state
         self._update = resources.update
@@ -46,14 +46,6 @@ class TreeDrafter:
         )
         self._attention = resources.new_attention(head)
         self._cache = resources.new_kv_cache(head.config.num_kv_heads, head.config.head_dim)
-
-    @property
-    def model(self) -> DraftHead:
-        return self._head
-
-    @property
-    def features(self) -> Features:
-        return self._head.features
 
     def phases(self, batch: StepBatch) -> list[Phase]:
         rows = TreeRows(batch, self._state, self._shape, self._hidden_like_H)
@@ -76,9 +68,9 @@ class TreeDrafter:
         tree_first_rows(rows.path, path_feature_row_T, b.outcome, b.rows.slot_B, self._state, num_nodes)
         if b.num_decodes < b.num_requests:
             self._fill_chunks(rows, b)
-        hidden_TH = self._head.project(features_TF.index_select(0, rows.feature_row_T))
+        hidden_TH = self.model.project(features_TF.index_select(0, rows.feature_row_T))
         first, wanted_R = b.runners.first, b.outcome.sample_row_B
-        self._grow(1, rows, b, first(self._head, forward, self._attention, self._cache, hidden_TH, wanted_R=wanted_R))
+        self._grow(1, rows, b, first(self.model, forward, self._attention, self._cache, hidden_TH, wanted_R=wanted_R))
 
     def _fill_chunks(self, rows: TreeRows, b: StepBatch) -> None:
         """Prompt chunks are rows of the drafter's pass, as they are of the target's."""
@@ -98,16 +90,16 @@ class TreeDrafter:
         """Runs the level's k rows per request, each continuing its parent's row; their children become candidates."""
         pass_rows, forward = rows.levels[level - 2]
         tree_level_rows(pass_rows, b.rows.slot_B, self._state, self._shape.topk, level)
-        output_RH = b.runners.later(self._head, forward, self._attention, self._cache, rows.hidden_RH)
+        output_RH = b.runners.later(self.model, forward, self._attention, self._cache, rows.hidden_RH)
         self._grow(level, rows, b, output_RH)
 
     def _grow(self, level: int, rows: TreeRows, b: StepBatch, output_RH: Tensor) -> None:
         """Adds the pass's children to the pool; then the next level's hidden states, or the tree after the last
         level."""
-        logits_RV, state_RH = self._head.logits_and_state(output_RH)
+        logits_RV, state_RH = self.model.logits_and_state(output_RH)
         sampled = self.sampled if self.sampled is not None and self.sampled.draws(b.mode) else None
         if sampled is None:
-            expand_tree(logits_RV, self._head.d2t, rows.pool, level)
+            expand_tree(logits_RV, self.model.d2t, rows.pool, level)
         else:
             sampled.draw_level(logits_RV, b.rows.slot_B, rows.pool, level, b.mode)
         if level < self._shape.depth:

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specbench.harness.engines.native.core.strategy import Phase, Strategy
-from specbench.harness.engines.native.models.features import Features
+from specbench.harness.engines.native.core.strategy import Drafter, Phase, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,9 +16,7 @@ class Lookback(Strategy):
         return LookbackDrafter(self.k, resources.state)
 
 
-class LookbackDrafter:
-    model, features, bounded_parts = None, Features.NONE, frozenset()
-
+class LookbackDrafter(Drafter):
     def __init__(self, num_drafts, state):
         self.num_drafts, self.state = num_drafts, state
 

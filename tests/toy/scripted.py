@@ -19,8 +19,7 @@ from specbench.harness.engines.native.core.draft_counts import FixedDrafts
 from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.request import Request
 from specbench.harness.engines.native.core.state import RoundState
-from specbench.harness.engines.native.core.strategy import EngineResources, Phase
-from specbench.harness.engines.native.models.features import Features
+from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Phase
 
 from .prompts import VOCAB
 
@@ -110,11 +109,7 @@ class Scripted:
         return ScriptedDrafter(self.num_drafts, self.script, resources.state)
 
 
-class ScriptedDrafter:
-    model = None
-    features = Features.NONE
-    bounded_parts: frozenset[str] = frozenset()
-
+class ScriptedDrafter(Drafter):
     def __init__(self, num_drafts: int, script: Script, state: RoundState):
         self.num_drafts = num_drafts
         self._state = state

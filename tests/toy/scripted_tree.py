@@ -15,9 +15,8 @@ from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.draft_counts import FixedDrafts
 from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.state import RoundState
-from specbench.harness.engines.native.core.strategy import EngineResources, Phase
+from specbench.harness.engines.native.core.strategy import Drafter, EngineResources, Phase
 from specbench.harness.engines.native.core.tree import TreeShape
-from specbench.harness.engines.native.models.features import Features
 
 from .prompts import VOCAB
 from .scripted import Script
@@ -44,11 +43,7 @@ class ScriptedTree:
         return ScriptedTreeDrafter(self.tree, self.script, resources.state)
 
 
-class ScriptedTreeDrafter:
-    model = None
-    features = Features.NONE
-    bounded_parts: frozenset[str] = frozenset()
-
+class ScriptedTreeDrafter(Drafter):
     def __init__(self, shape: TreeShape, script: Script, state: RoundState):
         self.num_drafts = shape.num_nodes - 1
         self._state = state

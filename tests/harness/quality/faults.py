@@ -128,7 +128,7 @@ def drafter_position(engine: Engine) -> None:
 
 def wrong_d2t(engine: Engine) -> None:
     """Draft ids become other target ids: offsets as if they were shifted by one draft id."""
-    weights = engine.drafter._head.weights  # type: ignore[union-attr]
+    weights = engine.drafter.model.weights  # type: ignore[union-attr]
     ids = weights.d2t_Vd + torch.arange(len(weights.d2t_Vd))
     weights.d2t_Vd = ids.roll(1) - torch.arange(len(ids))
 

@@ -67,7 +67,6 @@ def make_builder(
             max_query_len=read_max_query_len if is_multi else lambda host, q_lens, cu_q_B1: max(q_lens),
         )
     )
-    sampled = getattr(drafter, "sampled", None)  # a drafter that always chooses the best need not know of it
     if drafter is not None and isinstance(drafter.model, Eagle3Head):
         target = target.with_aux_layers(drafter.model.aux_layers)
     captured = {part for part in ("first", "later") if getattr(config.graph, part) == "full"}
@@ -81,5 +80,5 @@ def make_builder(
         drafter=drafter,
         forced_SL=forced_SL,
         multi_sync=MultiSync(state, bounded, captured) if is_multi else None,
-        sampled=sampled,
+        sampled=drafter.sampled if drafter else None,
     )

@@ -77,25 +77,18 @@ class EngineResources:
     max_query_len: Callable[[HostView, list[int], Tensor], int]  # for an unpadded pass, from its q_lens or cu_q_B1
 
 
-class Drafter(Protocol):
-    """The drafting half of a round, bound to one engine's buffers."""
+class Drafter:
+    """The drafting half of a round, bound to one engine's buffers. The defaults are those of a drafter without a
+    model."""
 
-    num_drafts: int
-
-    @property
-    def model(self) -> LlamaModel | DraftHead | None:
-        """The model that the drafter executes."""
-        ...
-
-    @property
-    def features(self) -> Features:
-        """What the target's pass must leave in `batch.features_TF`."""
-        ...
-
-    @property
-    def bounded_parts(self) -> frozenset[str]:
-        """Parts (first, later) that run over the layout's own forwards, whose launches a known length may bound."""
-        ...
+    model: LlamaModel | DraftHead | None = None
+    """The model that it executes."""
+    features: Features = Features.NONE
+    """What the target's pass must leave in `batch.features_TF`."""
+    bounded_parts: frozenset[str] = frozenset()
+    """Parts (first, later) that run over the layout's own forwards, whose launches a known length may bound."""
+    sampled: SampledDrafts | None = None
+    """Where it draws drafts; None: it always chooses the best."""
 
     def phases(self, batch: StepBatch) -> list[Phase]:
         """Phases after acceptance that write drafts of every request to `state.drafts_SK`: as many as the layout has,
@@ -103,7 +96,7 @@ class Drafter(Protocol):
 
         Called once for each layout; in a mixed step the layout is ragged and the phases also ingest prompt rows.
         """
-        ...
+        raise NotImplementedError
 
 
 class Strategy(StrategyKind):
