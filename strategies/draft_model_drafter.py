@@ -56,6 +56,9 @@ class DraftModelDrafter(Chain):
         super().__init__(model, num_drafts, len(model.layers), resources)
         self.bounded_parts = frozenset({"later"} if num_drafts > 1 else ())
 
+    def first_rows(self, num_drafts: int) -> int:
+        return 2
+
     def phases(self, batch: StepBatch) -> list[Phase]:
         # A mixed layout limits the lengths before drafting, which exceeds them.
         pairs = _Pairs.of(batch, min(batch.max_kv + batch.decode_q, self._state.max_kv))

@@ -78,6 +78,9 @@ class OnePassDrafter(Chain):
         self._placeholder = head.placeholder
         self._unknown_1H = head.project(head.placeholder.features_1F)
 
+    def first_rows(self, num_drafts: int) -> int:
+        return num_drafts + max(num_drafts, 1)
+
     def phases(self, batch: StepBatch) -> list[Phase]:
         layout = _Layout.of(batch)
         run, plan = partial(self._draft, layout), partial(self._plan_draft, layout)

@@ -47,6 +47,9 @@ class TreeDrafter(Drafter):
         self._attention = resources.new_attention(head)
         self._cache = resources.new_kv_cache(head.config.num_kv_heads, head.config.head_dim)
 
+    def first_rows(self, num_drafts: int) -> int:
+        return self._shape.depth + 1
+
     def phases(self, batch: StepBatch) -> list[Phase]:
         rows = TreeRows(batch, self._state, self._shape, self._hidden_like_H)
         attention = self._attention

@@ -59,20 +59,22 @@ class Launcher:
         self._draft_counts = draft_counts
         self._sizes = capture_sizes(max_num_seqs) if plan.pads else []
         self._pool: GraphPool = torch.cuda.graph_pool_handle() if plan != PLANS["none"] else None
-        q = q_of(state)
-        decode_rows = sorted({size * (k + 1) for size in capture_sizes(max_num_seqs) for k in draft_counts})
-        later_rows = [size * (state.tree.shape.topk if state.tree else 1) for size in capture_sizes(max_num_seqs)]
-        self._all_rows = config.max_num_batched_tokens + max_num_seqs * q
+        self._all_rows = config.max_num_batched_tokens + max_num_seqs * q_of(state)
         self._mixed_sizes = row_sizes(min(self._all_rows, most_captured_rows(builder.target.config)))
+        num_later = state.tree.shape.topk if state.tree else 1
         self._decode_runners = Runners(
-            self._forward(plan.target, decode_rows),
-            self._forward(plan.first, decode_rows),
-            self._forward(plan.later, later_rows),
+            self._forward(plan.target, self._decode_rows(lambda k: k + 1)),
+            self._forward(plan.first, self._decode_rows(builder.drafter.first_rows) if builder.drafter else []),
+            self._forward(plan.later, self._decode_rows(lambda k: num_later)),
         )
         mixed = self._forward(plan.mixed, self._mixed_sizes)
         self._mixed_runners = Runners(mixed, mixed, mixed)
         self._rounds: dict[tuple[int, Mode, int], DecodeRound] = {}
         self._mixed_graphs: dict[tuple[int, Mode, int], GraphLaunch] = {}
+
+    def _decode_rows(self, of_request: Callable[[int], int]) -> list[int]:
+        """Row counts of a pass in decode rounds; `of_request`: its rows of a request, by the number of drafts."""
+        return sorted({size * of_request(k) for size in capture_sizes(self._max_num_seqs) for k in self._draft_counts})
 
     def _forward(self, mode: str, sizes: Sequence[int]) -> EagerForward | PiecewiseForward:
         return PiecewiseForward(sizes, self._pool) if mode == "piecewise" else EagerForward()

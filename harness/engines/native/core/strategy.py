@@ -90,6 +90,10 @@ class Drafter:
     sampled: SampledDrafts | None = None
     """Where it draws drafts; None: it always chooses the best."""
 
+    def first_rows(self, num_drafts: int) -> int:
+        """Rows of a request in its first pass of a decode round with so many drafts; at most these, if unpadded."""
+        return num_drafts + 1
+
     def phases(self, batch: StepBatch) -> list[Phase]:
         """Phases after acceptance that write drafts of every request to `state.drafts_SK`: as many as the layout has,
         followed by -1 unless those are drafts as well. A layout without drafts still keeps a model's keys complete.

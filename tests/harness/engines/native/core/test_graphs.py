@@ -16,7 +16,13 @@ from toy.scripted import PATTERNS, Script, Scripted
 
 from specbench.harness.engines.native.core import launcher as launcher_module
 from specbench.harness.engines.native.core.batch import StepBatch
-from specbench.harness.engines.native.core.graph_sizes import MIN_CAPTURED_ROWS, most_captured_rows, row_sizes
+from specbench.harness.engines.native.core.forward import EagerForward, PiecewiseForward
+from specbench.harness.engines.native.core.graph_sizes import (
+    MIN_CAPTURED_ROWS,
+    capture_sizes,
+    most_captured_rows,
+    row_sizes,
+)
 from specbench.harness.engines.native.core.graphs import DecodeRound, split_round
 from specbench.harness.engines.native.core.layouts import MixedEntry
 from specbench.harness.engines.native.core.sampler import SamplingMode
@@ -128,6 +134,34 @@ def test_steps_that_are_met_beforehand_have_no_more_requests_than_real_ones(monk
     launcher._meet_rows(SamplingMode.GREEDY)
     assert [sum(rows) for rows in met] == [*row_sizes(40), 64 + 3][::-1], "the captured ones, and the most there can be"
     assert all(0 < len(rows) <= 3 and min(rows) > 0 for rows in met)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "counts"),
+    [
+        (named_strategy("eagle", k=3, head="random"), (0, 1, 3)),
+        (named_strategy("parallel-eagle", k=3, head="random"), (0, 1, 3)),
+        (named_strategy("draft-model", k=3, draft="self:1"), (0, 1, 3)),
+        (named_strategy("eagle-topk", topk=2, num_steps=3, num_draft_tokens=8, head="random"), (7,)),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_every_pass_of_a_round_has_piecewise_graphs_of_just_its_rows(monkeypatch, strategy, counts):
+    """Neither launched kernel by kernel, for want of a graph that is large enough, nor padded."""
+    met = []
+
+    def run(self, model, batch, *rest, **named):
+        met.append((len(batch.ids_T), self._sizes))
+        return EagerForward()(model, batch, *rest, **named)
+
+    monkeypatch.setattr(PiecewiseForward, "__call__", run)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    engine = make_engine(CPU, strategy, max_num_seqs=9)
+    config = replace(engine.config, graph=PLANS["piecewise"])
+    launcher = launcher_module.Launcher(config, engine.builder, lambda b: engine.views.of(b, []), counts)
+    for size, k in itertools.product(capture_sizes(9), counts):
+        launcher._launch_dummies(launcher.round_for(size, SamplingMode.GREEDY, k))
+    assert met and all(num_rows in sizes for num_rows, sizes in met)
 
 
 def _strategies(requests, oracle) -> dict:
