@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -14,6 +18,8 @@ from typer.testing import CliRunner, Result
 from specbench.harness.cli.main import app
 from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.experiments import sweep as sweep_experiment
+from specbench.harness.experiments.ab_fresh import FreshBlocks
+from specbench.harness.experiments.run import ROWS_ALONE
 from specbench.harness.store.roofline_record import Machine
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.sweep_directory import SweepDirectory
@@ -165,3 +171,47 @@ def blocks(monkeypatch) -> list[str]:
 
     monkeypatch.setattr(NativeDeployment, "measure", measure)
     return measured
+
+
+@pytest.fixture
+def small(toy) -> list[str]:
+    """Options of both sides; six prompts, so that tokens per step get a verdict."""
+    words = iter(toy[1:])
+    kept = [word for name in words for word in (name, next(words)) if name != "--num-repeats"]
+    return [*kept, "--num-prompts", "6", "--quiet"]
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    """Blocks of an A/B in processes of their own run in this one instead, by the same command line. A list of the sides
+    that ran; `fail`: by their number, what the process raises or exits with."""
+
+    class Ran(list):
+        def __init__(self):
+            super().__init__()
+            self.fail: dict[int, object] = {}
+
+    ran = Ran()
+
+    def run(self, side, folder: Path, log: Path) -> int:
+        ran.append(side.label)
+        outcome = ran.fail.get(len(ran))
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if isinstance(outcome, int):
+            log.write_text("specbench: loading\nspecbench: the GPU is on fire\n")
+            return outcome
+        words = ["run", *side.words, "--num-repeats", "1", "--label", side.label, "--output-dir", str(folder)]
+        stderr = io.StringIO()
+        alone, silent = mock.patch.dict(os.environ, {ROWS_ALONE: "1"}), contextlib.redirect_stdout(io.StringIO())
+        with alone, silent, contextlib.redirect_stderr(stderr):
+            try:
+                app(words, prog_name="specbench", standalone_mode=True)
+                code = 0
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+        log.write_text(stderr.getvalue())
+        return code
+
+    monkeypatch.setattr(FreshBlocks, "_run", run)
+    return ran

@@ -1,32 +1,24 @@
 """`specbench ab`, with the toy model: a planted slow-down is found, equal sides are not told apart, nothing is lost.
 
-Blocks "in processes of their own" run in this process here (`inline`), by the same command line; test_ab_refs.py starts
-real ones.
+What it refuses: test_ab_refused.py; real processes: test_ab_refs.py.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from specbench.harness import registry
-from specbench.harness.cli.main import app
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.experiments.ab_fresh import FreshBlocks
 from specbench.harness.experiments.ab_sides import parse_side, side_config
 from specbench.harness.experiments.run import ROWS_ALONE
 from specbench.harness.run import machine_state
 from specbench.harness.run.runner import Arms
-from specbench.harness.store.ab_record import AbPlan
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.text import parse_percent
 from specbench.strategies.no_spec import NoSpec
@@ -59,49 +51,6 @@ def plant(monkeypatch):
         monkeypatch.setattr(Engine, "_launch_decode_round", sleepy)
 
     return install
-
-
-@pytest.fixture
-def small(toy) -> list[str]:
-    """Options of both sides; six prompts, so that tokens per step get a verdict."""
-    words = iter(toy[1:])
-    kept = [word for name in words for word in (name, next(words)) if name != "--num-repeats"]
-    return [*kept, "--num-prompts", "6", "--quiet"]
-
-
-@pytest.fixture
-def inline(monkeypatch):
-    """Runs the processes' commands in this process; a list of (side, folder) that ran, `fail` by their number."""
-
-    class Ran(list):
-        def __init__(self):
-            super().__init__()
-            self.fail: dict[int, object] = {}
-
-    ran = Ran()
-
-    def run(self, side, folder: Path, log: Path) -> int:
-        ran.append(side.label)
-        outcome = ran.fail.get(len(ran))
-        if isinstance(outcome, BaseException):
-            raise outcome
-        if isinstance(outcome, int):
-            log.write_text("specbench: loading\nspecbench: the GPU is on fire\n")
-            return outcome
-        words = ["run", *side.words, "--num-repeats", "1", "--label", side.label, "--output-dir", str(folder)]
-        stderr = io.StringIO()
-        alone, silent = mock.patch.dict(os.environ, {ROWS_ALONE: "1"}), contextlib.redirect_stdout(io.StringIO())
-        with alone, silent, contextlib.redirect_stderr(stderr):
-            try:
-                app(words, prog_name="specbench", standalone_mode=True)
-                code = 0
-            except SystemExit as stop:
-                code = int(stop.code or 0)
-        log.write_text(stderr.getvalue())
-        return code
-
-    monkeypatch.setattr(FreshBlocks, "_run", run)
-    return ran
 
 
 def record_of(run: RunDirectory) -> dict:
@@ -255,67 +204,6 @@ def test_a_process_that_dies_fails_its_block_only(cli, small, only_run, inline):
     assert only_run().failed_blocks() == {} and len(inline) == 8
 
 
-REFUSED = {
-    "no sides": ([], 2, "name the sides with -A and -B"),
-    "another workload": (["-A", "no-spec", "-B", "no-spec --num-prompts 5"], 5, "dataset num_prompts: 6 and 5"),
-    "another load": (["-A", "no-spec", "-B", "no-spec --max-concurrency 2"], 5, "max_concurrency: 1 and 2"),
-    "two arms": (["-A", "-s no-spec -s ngram", "-B", "ngram"], 2, "A: strategy: must be one arm, not no-spec, ngram"),
-    "no arm": (
-        ["-A", "--sync single", "-B", "ngram"],
-        2,
-        "A: strategy: must be one arm, not no-spec, ngram; name it in",
-    ),
-    "one side": (["-A", "ngram"], 2, "ngram; name it in -B, as -B eagle:k=4, or for both sides with -s"),
-    "more outputs than all": (
-        ["-A", "ngram", "-B", "no-spec", "--min-same-output", "200%"],
-        2,
-        "min_same_output: '200%'",
-    ),
-    "an effect of all": (["-A", "ngram", "-B", "no-spec", "--min-effect", "100%"], 2, "min_effect: '100%' is not"),
-    "repeats of its own": (
-        ["-A", "ngram --num-repeats 2", "-B", "ngram"],
-        2,
-        "A: --num-repeats: every block is one repeat; set the number of blocks with --blocks",
-    ),
-    "a label of one side": (
-        ["-A", "ngram", "-B", "ngram --label x"],
-        2,
-        "B: --label cannot be set for one side; set it for both, outside of -A and -B",
-    ),
-    "blank sides": (["-A", " ", "-B", " ", "-s", "ngram"], 2, "name the sides with -A and -B"),
-    "another model": (["-A", "ngram", "-B", "ngram --model llama-3.1-8b"], 5, "model: "),
-    "accuracy in every block": (["-A", "ngram --accuracy gsm8k", "-B", "ngram"], 2, "A: --accuracy: each block"),
-    "an unknown strategy": (["-A", "nospec", "-B", "ngram"], 2, "'nospec' is not known"),
-    "an unknown option of an arm": (["-A", "ngram", "-B", "ngram:kk=2"], 2, "B: ngram: unknown option 'kk'"),
-    "a plan that cannot be": (["-A", "ngram", "-B", "ngram:graph=one"], 2, "B: graph is refused"),
-    "an unknown option": (["-A", "ngram --colour red", "-B", "ngram"], 2, "error: A: No such option: --colour"),
-    "an unknown common option": (["-A", "ngram", "-B", "no-spec", "--colour", "red"], 2, "No such option: --colour"),
-    "an open quote": (["-A", "ngram 'x", "-B", "ngram"], 2, "A: cannot read"),
-    "an effect without a unit": (["-A", "ngram", "-B", "no-spec", "--min-effect", "2"], 2, "give a percentage"),
-    "no blocks": (["-A", "ngram", "-B", "no-spec", "--blocks", "0"], 2, "blocks: 0 is not allowed"),
-    "a revision in this process": (["-A", "ref:HEAD ngram", "-B", "ngram", "--in-process"], 2, "--in-process"),
-    "two revisions of one side": (["-A", "ref:HEAD ngram", "-B", "ngram", "--ref-a", "HEAD"], 2, "given twice"),
-    "an empty revision": (["-A", "ref: ngram", "-B", "ngram"], 2, "needs a revision"),
-    "too few blocks": (["-A", "ngram", "-B", "no-spec", "--blocks", "2"], 2, "a verdict takes 6 or more, --no-verdict"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused_before_anything_is_written(cli, small, runs, inline, case):
-    words, code, message = REFUSED[case]
-    result = cli("ab", *small, *words)
-    assert result.exit_code == code and message in " ".join(result.stderr.split()), result.stderr
-    assert not runs.exists() or not list(runs.iterdir())
-    assert not inline
-
-
-def test_refused_in_one_process(cli, small, runs):
-    result = cli("ab", *small, "-A", "no-spec", "-B", "no-spec --dtype bfloat16", "--in-process")
-    assert (
-        result.exit_code == 2 and "also differ in dtype; leave --in-process out" in result.stderr and not runs.exists()
-    )
-
-
 def test_a_mismatch_that_was_asked_for_is_said(cli, small, only_run, inline):
     words = ["-A", "no-spec", "-B", "no-spec --max-concurrency 2", "--blocks", 1, "--no-verdict", "--allow-mismatch"]
     result = cli("ab", *small, *words)
@@ -323,31 +211,11 @@ def test_a_mismatch_that_was_asked_for_is_said(cli, small, only_run, inline):
     assert record_of(only_run())["mismatches"] == ["workload: max concurrency: 1 and 2"]
 
 
-def test_an_experiment_does_not_go_on_with_other_code(cli, small, only_run, inline):
-    inline.fail[3] = KeyboardInterrupt()
-    assert cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, "--no-verdict", *small).exit_code == 130
-    run = only_run()
-    record = run.record
-    sides = {label: replace(side, git=replace(side.git, sha="0" * 40)) for label, side in record.ab.sides.items()}
-    run.put(replace(record, ab=replace(record.ab, sides=sides)))
-    resumed = cli("ab", "--resume", run.path, "--quiet")
-    assert resumed.exit_code == 2 and f"its first block ran the code of {'0' * 40}" in resumed.stderr
-    assert len(only_run().done_blocks()) == 2, "what was measured is kept"
-
-
 def test_strict(cli, small, only_run, clock, inline):
     """Nothing can be told of changes far below the noise."""
     words = ["-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "0.001%", *small]
     assert cli("ab", *words, "--strict").exit_code == 3
     assert record_of(only_run())["verdict"] == "inconclusive"
-
-
-def test_what_is_no_experiment(cli, toy, only_run, tmp_path):
-    cli(*toy, "-s", "no-spec", "--quiet")
-    result = cli("ab", "--resume", only_run().path)
-    assert result.exit_code == 2 and "is not an A/B run; resume with: specbench run --resume" in result.stderr
-    beside = cli("ab", "--resume", only_run().path, "--blocks", 3, "--num-prompts", 2)
-    assert beside.exit_code == 2 and "drop --blocks --num-prompts 2" in beside.stderr
 
 
 def test_a_side_s_configuration_is_that_of_the_run(cli, toy, only_run):
@@ -375,39 +243,6 @@ def test_sides_as_typed():
 @pytest.mark.parametrize(("text", "value"), [("1%", 0.01), (" 0.5 % ", 0.005), ("0.02", 0.02), ("0%", 0.0)])
 def test_percentages(text, value):
     assert parse_percent("min_effect", text) == pytest.approx(value)
-
-
-@pytest.mark.parametrize("text", ["2", "1", "-1%", "one", "%", "", "nan"])
-def test_what_is_no_percentage(text):
-    with pytest.raises(ValueError, match="min_effect: .* give a percentage"):
-        parse_percent("min_effect", text)
-
-
-def test_an_experiment_in_one_process_does_not_go_on_with_other_code(cli, small, only_run):
-    words = ["-A", "no-spec", "-B", "ngram:k=2", "--blocks", 1, "--no-verdict", "--in-process"]
-    assert cli("ab", *words, *small).exit_code == 4
-    run = only_run()
-    ab = run.record.ab
-    run.put(replace(run.record, ab=replace(ab, code_state="another", plan=replace(ab.plan, num_blocks=2))))
-    resumed = cli("ab", "--resume", run.path, "--quiet")
-    assert resumed.exit_code == 2 and "began with different code (commit or local edits)" in resumed.stderr
-
-
-@pytest.mark.parametrize(
-    ("states", "message"),
-    [
-        (["one", "one", "one", "two"], "B: the code was edited while a block ran it; start a new experiment"),
-        (["one", "one", "two", "two"], "B: the code was edited since A's first block; start a new experiment"),
-        (["one"] * 4 + ["two"] * 2, "A: the code was edited since its first block; start a new experiment"),
-    ],
-)
-def test_local_edits_end_an_experiment(cli, small, inline, monkeypatch, states, message):
-    """States of the checkout as they are asked for, before and after every process; A goes first in the first block."""
-    asked = iter(states)
-    monkeypatch.setattr("specbench.harness.experiments.ab_fresh.code_state", lambda root: next(asked))
-    monkeypatch.setattr(AbPlan, "order", lambda plan: [("A", "B")] * plan.num_blocks)
-    result = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 2, "--no-verdict", *small)
-    assert result.exit_code == 2 and message in " ".join(result.stderr.split()), result.stderr
 
 
 def test_a_checkout_that_cannot_be_watched_is_said(cli, small, only_run, inline, monkeypatch):

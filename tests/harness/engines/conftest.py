@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli.conftest import _wide_and_colourless, cli, only_run, runs  # noqa: F401
+from cli.conftest import _wide_and_colourless, cli, inline, only_run, runs  # noqa: F401
 from toy.echo_engine import EchoServer, echo_server
 from toy.packages import install
 from toy.packages import site as site

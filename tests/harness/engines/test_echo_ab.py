@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from cli.test_ab import inline  # noqa: F401
 
 
 @pytest.fixture

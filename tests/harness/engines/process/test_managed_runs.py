@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.conftest import _wide_and_colourless, chat_model, cli, only_run, runs  # noqa: F401
-from cli.test_ab import inline  # noqa: F401
+from cli.conftest import _wide_and_colourless, chat_model, cli, inline, only_run, runs  # noqa: F401
 from engines.sglang.conftest import venv  # noqa: F401
 from toy.checkpoints import eagle3_config
 from toy.processes import eventually, marked

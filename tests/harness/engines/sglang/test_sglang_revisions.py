@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli.conftest import _wide_and_colourless, cli, only_run, runs  # noqa: F401
-from cli.test_ab import inline  # noqa: F401
+from cli.conftest import _wide_and_colourless, cli, inline, only_run, runs  # noqa: F401
 from engines.source.conftest import checkout, laid, venv  # noqa: F401
 from toy.engine_checkout import IN_FRONT, edit, git, make_finder, state
 
