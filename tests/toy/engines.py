@@ -12,7 +12,7 @@ import torch
 from specbench.harness.engines.load import PromptRequest
 from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.layouts import MixedEntry
+from specbench.harness.engines.native.core.layouts import MixedEntry, mixed_batch
 from specbench.harness.engines.native.core.request import Request, SamplingParams
 from specbench.harness.engines.native.core.strategy import AcceptanceOverride, Strategy
 from specbench.harness.engines.native.deployment import NativeDeployment
@@ -139,7 +139,7 @@ def fill_mixed_steps(engine: Engine, size: int) -> None:
     launcher = engine.launcher
 
     def launch(entries: list[MixedEntry], mode: Any, ranges: Any, host_of: Callable, num_drafts: int) -> tuple:
-        batch = launcher._filled(entries, size, num_drafts)
+        batch = mixed_batch(engine.state, launcher._filled(entries, size, num_drafts))
         batch.slots = tuple(entry.slot for entry in entries)
         host = host_of(batch)
         for phase in engine.builder.phases(batch, mode):

@@ -30,7 +30,7 @@ def _shift_kv_len(engine: Engine, by: int) -> None:
 
     def shifted(b: StepBatch) -> None:
         advance(b)
-        if b.logit_row_R is None:  # decode rounds
+        if b.logit_row_N is None:  # decode rounds
             b.rows.kv_len_B.add_(by)
 
     engine.builder._advance = shifted  # type: ignore[method-assign]
@@ -53,7 +53,7 @@ def late_metadata(engine: Engine) -> None:
     def late(b: StepBatch) -> None:
         before_B = b.rows.kv_len_B.clone()
         advance(b)
-        if b.logit_row_R is None:  # decode rounds: their layout persists, and may be captured
+        if b.logit_row_N is None:  # decode rounds: their layout persists, and may be captured
             b.rows.kv_len_B.copy_(torch.maximum(before_B, b.rows.q_len_B))
 
     engine.builder._advance = late  # type: ignore[method-assign]
@@ -156,7 +156,7 @@ def padding_rows_share_a_page(engine: Engine) -> None:
     first = drafter._draft_first  # type: ignore[union-attr]
 
     def writing(b: StepBatch) -> None:
-        if b.logit_row_R is None:
+        if b.logit_row_N is None:
             is_padding_T = b.rows.slot_B[b.rows.row_req_T] == state.dummy_slot
             page_slot_T = b.rows.block_table_BP[0, 0].long() * state.page_size + b.rows.row_off_T
             b.rows.kv_slot_T.copy_(torch.where(is_padding_T, page_slot_T, b.rows.kv_slot_T))

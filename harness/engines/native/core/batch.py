@@ -1,6 +1,6 @@
 """The layout of one step: which rows belong to which request.
 
-Legend: B requests, Q = K+1 rows a request in a decode round, T rows in all.
+Legend: B requests, Q = K+1 rows a request in a decode round, T rows in all, N rows with logits, R = B * Q.
 
 Every phase works on a StepBatch, whatever the step; layouts.py makes them.
 """
@@ -46,7 +46,7 @@ class StepBatch:
     next_rows: PassRows  # one row a request: the drafter's later passes
     next_cu_q_B1: Tensor
     cu_q_B1: Tensor  # int32
-    logit_row_R: Tensor | None  # int64 [B*Q], None: every row
+    logit_row_N: Tensor | None  # int64; None: every row has logits, Q of each request
     advance_B: Tensor | None  # int32: prompt tokens that become computed before acceptance; None in decode rounds
     num_decodes: int  # requests that bring decode_q rows each; they come first
     decode_q: int
@@ -54,6 +54,8 @@ class StepBatch:
     max_kv: int
     q_lens: tuple[int, ...]  # rows of each request, padding included
     chunk_cu_q_B1: Tensor | None = None  # int32: first rows of the chunks, counted from the first chunk's
+    spread_R: Tensor | None = None  # int64: of N, each request's Q rows; only a decode has Q different ones
+    host_part: tuple[Tensor, ...] = ()  # of a mixed step: what the host writes of it, which some of these are views of
     runners: Runners = EAGER
     mode: Mode = SamplingMode.GREEDY  # what its requests ask for at most
     slots: tuple[int, ...] = ()  # slots of the real requests, in order
@@ -89,18 +91,6 @@ class StepBatch:
         if (kind, step) not in self._forwards:
             self._forwards[kind, step] = make()
         return self._forwards[kind, step]
-
-    def overwrite(self, other: StepBatch) -> None:
-        """Copies the host's part of a mixed step in place: a captured graph keeps the addresses."""
-        for mine, new in zip(self._written(), other._written(), strict=True):
-            mine.copy_(new)
-        self.q_lens = other.q_lens
-
-    def _written(self) -> list[Tensor]:
-        rows = self.rows
-        assert self.logit_row_R is not None and self.advance_B is not None
-        layout = [rows.slot_B, rows.row_req_T, rows.row_off_T, rows.num_drafts_B, rows.q_len_B, rows.base_row_B]
-        return [*layout, self.cu_q_B1, self.logit_row_R, self.advance_B]
 
     def bound_drafter(self, parts: Set[str], longest: int) -> None:
         """Tells the launches of these drafter parts that no request has more than `longest` tokens with KV. Captured

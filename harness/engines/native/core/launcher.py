@@ -14,7 +14,7 @@ from specbench.harness.engines.native.core.forward import EagerForward, GraphPoo
 from specbench.harness.engines.native.core.graph_sizes import capture_sizes, most_captured_rows, row_sizes
 from specbench.harness.engines.native.core.graphs import DecodeRound, GraphLaunch, Segment, split_round
 from specbench.harness.engines.native.core.host_view import HostView
-from specbench.harness.engines.native.core.layouts import MixedEntry, decode_batch, mixed_batch
+from specbench.harness.engines.native.core.layouts import MixedEntry, MixedLayout, decode_batch, mixed_batch
 from specbench.harness.engines.native.core.round import RoundBuilder
 from specbench.harness.engines.native.core.sampler import Mode
 from specbench.harness.engines.native.core.state import RoundState
@@ -185,14 +185,14 @@ class Launcher:
         if self.plan.mixed == "full" and num_rows <= self._mixed_sizes[-1]:
             size = self._mixed_sizes[bisect.bisect_left(self._mixed_sizes, num_rows)]
             graph = self._mixed_graph(size, mode, k)
-            graph.batch.overwrite(self._filled(entries, size, k))
+            self._filled(entries, size, k).overwrite(graph.batch)
             graph.batch.slots = tuple(entry.slot for entry in entries)
             host = host_of(graph.batch)
             with ranges.range("mixed"):
                 graph(NullClock())
             host.acceptance_launched()
             return graph.batch, host, "full"
-        batch = mixed_batch(self._state, entries, k)
+        batch = mixed_batch(self._state, MixedLayout.of(self._state, entries, k))
         batch.runners = self._mixed_runners
         host = host_of(batch)
         for segment in split_round(PLANS["none"], self._builder.phases(batch, mode)):
@@ -204,23 +204,19 @@ class Launcher:
         in_pieces = self.plan.mixed == "piecewise" and num_rows <= self._mixed_sizes[-1]
         return batch, host, "piecewise" if in_pieces else "none"
 
-    def _filled(self, entries: list[MixedEntry], size: int, num_drafts: int | None = None) -> StepBatch:
+    def _filled(self, entries: list[MixedEntry], size: int, num_drafts: int | None = None) -> MixedLayout:
         """The step on a captured layout: as many requests as its rows may belong to, and one of the dummy slot, which
-        takes the spare rows. All rows go through attention as ragged ones, since the number of decodes must not affect
-        the launch."""
+        takes the spare rows."""
         dummy, num_requests = self._state.dummy_slot, min(self._max_num_seqs + 1, size)
         spare = size - sum(entry.num_rows for entry in entries)
         counts = ([spare] + [0] * self._max_num_seqs)[: num_requests - len(entries)]
         padding = [MixedEntry(dummy, count, True, False, count, is_padding=True) for count in counts]
-        batch = mixed_batch(self._state, [*entries, *padding], num_drafts)
-        batch.num_decodes, batch.max_chunk, batch.max_kv = 0, size, self._state.max_kv
-        batch.chunk_cu_q_B1 = batch.cu_q_B1
-        return batch
+        return MixedLayout.of(self._state, [*entries, *padding], num_drafts).for_capture(self._state.max_kv)
 
     def _mixed_graph(self, size: int, mode: Mode, num_drafts: int) -> GraphLaunch:
         key = (size, mode, num_drafts)
         if key not in self._mixed_graphs:
-            batch = self._filled([], size, num_drafts)
+            batch = mixed_batch(self._state, self._filled([], size, num_drafts))
             segment = Segment("mixed", "full", tuple(self._builder.phases(batch, mode)))
             warm_up(lambda: segment.run(batch, NullClock()))
             self._mixed_graphs[key] = GraphLaunch(segment, batch, self._pool)

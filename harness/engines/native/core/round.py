@@ -46,8 +46,8 @@ class RoundBuilder:
 
     def phases(self, batch: StepBatch, mode: Mode) -> list[Phase]:
         batch.mode = mode
-        if self.sampled is not None and self.sampled.draws(mode):
-            self.sampled.make_room()
+        if (sampled := self._drawn(mode)) is not None:
+            sampled.make_room()
         self.state.edits.make_room(mode.edits, self.target.config.vocab_size)  # before a graph holds their addresses
         if Edit.LOGPROBS in mode.edits and batch.outcome.logprobs_BWN is None:
             shape = (batch.num_requests, batch.most_emitted, NUM_COLUMNS)
@@ -61,6 +61,10 @@ class RoundBuilder:
             phases.append(Phase("compact", self._compact))
         drafting = self.drafter.phases(batch) if self.drafter else []
         return [*phases, *drafting] if self.multi_sync is None else self.multi_sync.phases(phases, drafting)
+
+    def _drawn(self, mode: Mode) -> SampledDrafts | None:
+        """The distributions of drafts that are drawn, if any are."""
+        return self.sampled if self.sampled is not None and self.sampled.draws(mode) else None
 
     def _advance(self, b: StepBatch) -> None:
         """From state to rows: ids, positions, KV slots, lengths and block tables of the target's pass."""
@@ -86,21 +90,26 @@ class RoundBuilder:
             b.work.features_TF.copy_(hidden_TH)
 
     def _accept(self, b: StepBatch, mode: Mode) -> None:
-        s, rows, hidden_TH = self.state, b.rows, b.work.hidden_TH
+        s, rows, hidden_TH, spread_R = self.state, b.rows, b.work.hidden_TH, b.spread_R
         assert hidden_TH is not None
         position_R, request_R = rows.position_T, rows.row_req_T
-        if b.logit_row_R is not None:  # mixed: only rows whose prediction counts
-            hidden_TH = hidden_TH.index_select(0, b.logit_row_R)
-            position_R = position_R.index_select(0, b.logit_row_R)
-            request_R = request_R.index_select(0, b.logit_row_R)
-        raw_RV = logits_RV = self.target.logits(hidden_TH)
+        if b.logit_row_N is not None:  # mixed: only rows whose prediction counts
+            hidden_TH, position_R, request_R = _rows((hidden_TH, position_R, request_R), b.logit_row_N)
+        raw_RV, sampled = self.target.logits(hidden_TH), self._drawn(mode)
+        if spread_R is not None and (mode.edits or sampled is not None):
+            # These take as many rows of each request; plain sampling takes each row once.
+            raw_RV, position_R, request_R = _rows((raw_RV, position_R, request_R), spread_R)
+            spread_R = None
+        logits_RV = raw_RV
         if mode.edits:
             logits_RV = edit_logits(raw_RV, rows, position_R + 1, s, mode.edits)
         slot_R = rows.slot_B.index_select(0, request_R) if mode.drawing is not SamplingMode.GREEDY else rows.slot_B
-        if self.sampled is not None and self.sampled.draws(mode):
-            sampled_R = self.sampled.tokens(logits_RV, rows, slot_R, position_R + 1, mode)
+        if sampled is not None:
+            sampled_R = sampled.tokens(logits_RV, rows, slot_R, position_R + 1, mode)
         else:
             sampled_R = sample_rows(logits_RV, slot_R, position_R + 1, s, mode.drawing)
+        if spread_R is not None:
+            sampled_R = sampled_R.index_select(0, spread_R)
         if b.advance_B is not None:
             s.n_S.index_add_(0, rows.slot_B, b.advance_B)
         forced_B = None
@@ -117,3 +126,7 @@ class RoundBuilder:
         path_BW, status_BX = b.outcome.path_BW, b.outcome.status_BX
         assert path_BW is not None
         compact_kv(self.cache.k_LPNHD, self.cache.v_LPNHD, path_BW, status_BX, b.rows.block_table_BP)
+
+
+def _rows(tensors: tuple[Tensor, ...], index_R: Tensor) -> list[Tensor]:
+    return [tensor.index_select(0, index_R) for tensor in tensors]

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 _ALIGNED_BYTES = 16
+Array: TypeAlias = "list[int] | np.ndarray"
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
@@ -25,13 +27,27 @@ def send_into(out: Tensor, tensor: Tensor) -> None:
     out.copy_(tensor.pin_memory() if out.is_cuda else tensor, non_blocking=True)
 
 
-def send_together(arrays: Sequence[list[int] | np.ndarray], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    """Each array as a tensor of its own on the device, all in one copy. Each is aligned to 16 bytes, because Triton
-    would compile a second kernel for unaligned ones."""
-    step = _ALIGNED_BYTES // dtype.itemsize
-    starts = [0, *accumulate(-(-len(values) // step) * step for values in arrays)]
-    host = torch.zeros(starts[-1], dtype=dtype)
+def send_together(arrays: Sequence[Array], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+    """Each array as a tensor of its own on the device, all in one copy."""
+    return split(send(join(arrays, dtype), device), arrays)
+
+
+def join(arrays: Sequence[Array], dtype: torch.dtype) -> Tensor:
+    """The arrays behind each other, on the host."""
+    starts = _starts(arrays, dtype)
+    joined = torch.zeros(starts[-1], dtype=dtype)
     for start, values in zip(starts, arrays, strict=False):
-        host.numpy()[start : start + len(values)] = values
-    joined = send(host, device)
+        joined.numpy()[start : start + len(values)] = values
+    return joined
+
+
+def split(joined: Tensor, arrays: Sequence[Array]) -> list[Tensor]:
+    """The place of each array in what `join` made of them."""
+    starts = _starts(arrays, joined.dtype)
     return [joined[start : start + len(values)] for start, values in zip(starts, arrays, strict=False)]
+
+
+def _starts(arrays: Sequence[Array], dtype: torch.dtype) -> list[int]:
+    """Each is aligned to 16 bytes, because Triton would compile a second kernel for unaligned ones."""
+    step = _ALIGNED_BYTES // dtype.itemsize
+    return [0, *accumulate(-(-len(values) // step) * step for values in arrays)]

@@ -31,7 +31,7 @@ from specbench.harness.engines.native.core.clock import NullClock
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.graph_sizes import capture_sizes
 from specbench.harness.engines.native.core.graphs import split_round
-from specbench.harness.engines.native.core.layouts import MixedEntry, decode_batch, mixed_batch
+from specbench.harness.engines.native.core.layouts import MixedEntry, MixedLayout, decode_batch, mixed_batch
 from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.core.state import RoundState
@@ -171,7 +171,8 @@ def test_b08_a_capture_between_rounds_leaves_nothing_behind(main_plan, few_words
 def test_b09_the_longest_query_is_taken_slice_by_slice():
     """vLLM PR 34880: of a batch of [2, 1] rows the slice of single rows was launched with 2."""
     entries = [MixedEntry(0, 2, False, False, 9), MixedEntry(1, 1, True, False, 1)]
-    decodes, chunks = (part.meta for part in mixed_batch(_state(k=1), entries).target_forward().parts)
+    state = _state(k=1)
+    decodes, chunks = (part.meta for part in mixed_batch(state, MixedLayout.of(state, entries)).target_forward().parts)
     assert (decodes.max_q, chunks.max_q) == (2, 1)
     assert (decodes.is_uniform, chunks.is_uniform) == (True, False)
 
@@ -179,7 +180,8 @@ def test_b09_the_longest_query_is_taken_slice_by_slice():
 def test_b10_decodes_are_counted_apart_from_their_rows():
     """vLLM PR 34880: rows were split at the number of decodes, which bring K+1 rows each."""
     entries = [MixedEntry(0, 3, False, False, 9), MixedEntry(1, 3, False, False, 7), MixedEntry(2, 5, True, True, 5)]
-    batch = mixed_batch(_state(), entries)
+    state = _state()
+    batch = mixed_batch(state, MixedLayout.of(state, entries))
     assert [(p.first_row, p.num_rows) for p in batch.target_forward().parts] == [(0, 6), (6, 5)]
     assert batch.target_forward().parts[1].meta.cu_q_B1.tolist() == [0, 5]
     assert batch.rows.base_row_B.tolist() == [0, 3, 10]

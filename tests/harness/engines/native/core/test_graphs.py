@@ -15,7 +15,7 @@ from toy.prompts import text_prompt
 from toy.scripted import PATTERNS, Script, Scripted
 
 from specbench.harness.engines.native.core import launcher as launcher_module
-from specbench.harness.engines.native.core.batch import StepBatch
+from specbench.harness.engines.native.core import layouts as layouts_module
 from specbench.harness.engines.native.core.forward import EagerForward, PiecewiseForward
 from specbench.harness.engines.native.core.graph_sizes import (
     MIN_CAPTURED_ROWS,
@@ -24,7 +24,7 @@ from specbench.harness.engines.native.core.graph_sizes import (
     row_sizes,
 )
 from specbench.harness.engines.native.core.graphs import DecodeRound, split_round
-from specbench.harness.engines.native.core.layouts import MixedEntry
+from specbench.harness.engines.native.core.layouts import MixedEntry, MixedLayout, mixed_batch
 from specbench.harness.engines.native.core.sampler import SamplingMode
 from specbench.harness.engines.native.core.strategy import Phase
 from specbench.harness.engines.native.models.shapes import SHAPES
@@ -108,21 +108,41 @@ def test_a_captured_mixed_step_takes_the_smallest_size_that_holds_it(monkeypatch
     asked = []
 
     class Graph:
-        batch = launcher._filled([], 64)
+        batch = mixed_batch(engine.state, launcher._filled([], 64))
 
         def __call__(self, clock):
             pass
 
-    def overwrite(batch, filled):
+    def overwrite(filled, batch):
         counts = filled.q_lens
         assert (counts[0], sum(counts), len(counts)) == (num_rows, size, min(5, size))
-        assert filled.cu_q_B1[-1] == size
+        assert filled.int32["cu_q_B1"][-1] == size
 
-    monkeypatch.setattr(StepBatch, "overwrite", overwrite)
+    monkeypatch.setattr(MixedLayout, "overwrite", overwrite)
     monkeypatch.setattr(launcher, "_mixed_graph", lambda size, mode, num_drafts: asked.append(size) or Graph())
     entry = MixedEntry(0, num_rows, True, True, num_rows)
     launcher.launch_mixed([entry], SamplingMode.GREEDY, NullRanges(), lambda b: engine.views.of(b, []))
     assert asked == ([] if size is None else [size])
+
+
+def test_a_captured_mixed_step_is_overwritten_whole():
+    """And where its graph looks for it: no tensor moves."""
+    engine = make_engine(CPU, named_strategy("eagle", k=2, head="random"))
+    decode, chunk = MixedEntry(0, 3, False, False, 9), MixedEntry(1, 5, True, True, 5)
+    layouts = [engine.launcher._filled(entries, 16) for entries in ([], [decode, decode, chunk], [chunk])]
+    captured = mixed_batch(engine.state, layouts[0])
+
+    def written(batch) -> list[torch.Tensor]:
+        of_batch = [batch.cu_q_B1, batch.chunk_cu_q_B1, batch.logit_row_N, batch.spread_R, batch.advance_B]
+        return of_batch + [getattr(batch.rows, name) for name in layouts_module._OF_ROWS]
+
+    places = [tensor.data_ptr() for tensor in written(captured)]
+    for layout in layouts:
+        layout.overwrite(captured)
+        expected = written(mixed_batch(engine.state, layout))
+        assert all(map(torch.equal, written(captured), expected)) and captured.q_lens == layout.q_lens
+    assert [tensor.data_ptr() for tensor in written(captured)] == places
+    assert layouts[1].int64["logit_row_N"].tolist() == [*range(6), 10, 15, *[0] * 7]
 
 
 def test_steps_that_are_met_beforehand_have_no_more_requests_than_real_ones(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 from toy.engines import drive, generate, make_engine, named_strategy, outputs, pad_rounds, request
@@ -142,6 +144,19 @@ def test_c33_c34_prompts_in_chunks_beside_decodes(main_plan, strategy, budget):
         if row.kind == "mixed":
             by_step.setdefault(row.step, set()).add(row.is_prefill)
     assert {True, False} in by_step.values(), "no step held a prompt and a decode"
+
+
+def test_a_prompt_chunk_has_one_row_of_logits(monkeypatch):
+    """Beside decodes, which have K+1 of them."""
+    engine = make_engine(CPU, named_strategy("eagle", k=3, head="random"), max_num_batched_tokens=16)
+    target, counts = engine.builder.target, []
+    logits = target.logits
+    monkeypatch.setattr(target, "logits", lambda hidden_RH: counts.append(len(hidden_RH)) or logits(hidden_RH))
+    generate(engine, [request(i, text_prompt(i, 5 + 8 * i), max_tokens=9) for i in range(4)])
+    expected: Counter[int] = Counter()
+    for row in engine.log.rows:
+        expected[row.step] += 1 if row.is_prefill else 4
+    assert counts == [expected[step] for step in range(engine.num_steps)]
 
 
 @pytest.mark.parametrize("k", [1, 4])
