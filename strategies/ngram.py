@@ -42,6 +42,9 @@ class NgramDrafter(Drafter):
         self._options = options
         self._state = resources.state
 
+    def num_left(self, num_drafts: int) -> int:
+        return self.num_drafts if num_drafts else 0
+
     def phases(self, batch: StepBatch) -> list[Phase]:
         return [Phase("draft_first", self._propose)]
 

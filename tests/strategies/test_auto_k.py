@@ -181,6 +181,18 @@ def test_no_draft_of_an_earlier_round_is_offered_again(name: str):
     assert any(a < b for a, b in zip(offered, verified, strict=True)), "the count never rose"
 
 
+def test_n_gram_drafts_of_a_shorter_round_count_where_a_longer_one_verifies_them():
+    """n-gram leaves all drafts that it finds, whatever the round before verified."""
+    engine = make_engine(CPU, _named("ngram", counts := Drawn(3)))
+    generate(engine, [request(0, text_prompt(0, 9) * 4, max_tokens=90)])
+    rounds = [row for row in decode_rows(engine) if row.kind == "decode"]
+    could, verified = [most for most, _ in counts.seen], [row.num_rows - 1 for row in rounds]
+    assert all(row.num_proposed <= most for row, most in zip(rounds, could, strict=True))
+    before = [row.num_rows - 1 for row in rounds[:-1]]
+    assert could[1:] == [now if last else 0 for last, now in zip(before, verified[1:], strict=True)]
+    assert any(row.num_proposed > last for row, last in zip(rounds[1:], before, strict=True) if last), "none rose"
+
+
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 

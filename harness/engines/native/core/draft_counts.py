@@ -95,7 +95,7 @@ class TableDrafts:
         self._rates = table.acceptance
         expected = [0.0, *accumulate(self._rates)]  # accepted drafts by how many were tried
         # By the number of drafts, then by how many were accepted: one more was tried, if there was one. All have the
-        # full length, since some drafters leave more drafts than their layout has.
+        # full length, since a drafter may have left more drafts than it says.
         self._expected = [[expected[min(n + 1, k)] for n in range(len(expected))] for k in range(len(expected))]
         self._loads = [load.max_concurrency for load in table.loads]
         self._tpot_ms = [[load.tpot_ms(k) for k in self.choices] for load in table.loads]

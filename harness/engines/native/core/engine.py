@@ -98,7 +98,7 @@ class Engine:
         self.draft_counts = strategy.draft_counts()
         self.views = HostViews(self.state, StatusReader(target.device))
         self.launcher = Launcher(config, self.builder, lambda b: self.views.of(b, []), self.draft_counts.choices)
-        self._num_made = 0  # drafts that the newest step makes for a request
+        self._num_left = 0  # most drafts that the newest step leaves for a request
         self.log = StepLog()
         self.phase_log: list[tuple[int, str, int]] = []  # step, phase, ns; empty without a clock
         self.readback = Readback(self.log, self._finish, self.draft_counts.accepted)
@@ -247,8 +247,8 @@ class Engine:
         graph: str,
     ) -> None:
         step, self._next_step = self._next_step, self._next_step + 1
-        num_draft_rows, num_drafts = batch.work.num_draft_rows, min(batch.num_drafts, self._num_made)
-        self._num_made = batch.num_drafts
+        num_draft_rows, num_drafts = batch.work.num_draft_rows, min(batch.num_drafts, self._num_left)
+        self._num_left = self.drafter.num_left(batch.num_drafts) if self.drafter else 0
         num_rows = sum(row.num_rows for row in rows)
         self.readback.add(
             InFlight(step, kind, rows, host, start_ns, num_rows, batch.num_rows, num_draft_rows, graph, num_drafts)

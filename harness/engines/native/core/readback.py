@@ -30,7 +30,7 @@ class InFlight:
     num_padded_rows: int
     num_draft_rows: int
     graph: str
-    num_drafts: int  # that each decode could have: verified here, and made by the step before
+    num_drafts: int  # that each decode could have: verified here, and left by the step before
 
 
 class Readback:

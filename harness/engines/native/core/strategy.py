@@ -94,9 +94,13 @@ class Drafter:
         """Rows of a request in its first pass of a decode round with so many drafts; at most these, if unpadded."""
         return num_drafts + 1
 
+    def num_left(self, num_drafts: int) -> int:
+        """Most drafts of a request behind a step with so many; a later step that verifies more finds them."""
+        return num_drafts
+
     def phases(self, batch: StepBatch) -> list[Phase]:
-        """Phases after acceptance that write drafts of every request to `state.drafts_SK`: as many as the layout has,
-        followed by -1 unless those are drafts as well. A layout without drafts still keeps a model's keys complete.
+        """Phases after acceptance that write drafts of every request to `state.drafts_SK`: as many as
+        `num_left` says, then -1. A layout without drafts still keeps a model's keys complete.
 
         Called once for each layout; in a mixed step the layout is ragged and the phases also ingest prompt rows.
         """
