@@ -3,7 +3,7 @@ decides this, for `specbench ab`, `gate` and `compare` alike."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from specbench.harness.metrics.metrics import Block
@@ -11,7 +11,7 @@ from specbench.harness.stats.verdict import MIN_PAIRS
 from specbench.harness.store.ab_judgement import MAX_REJECTED, ExperimentBlock
 from specbench.harness.store.ab_record import LABELS, AbPlan, SideRecord
 from specbench.harness.store.arm_record import driven_otherwise
-from specbench.harness.store.block_records import BlockRecord, MachineSeen, read_records
+from specbench.harness.store.block_records import BlockRecord, MachineSeen, read_records, unrecorded
 from specbench.harness.store.results import Figures
 from specbench.harness.store.run_directory import RunDirectory
 
@@ -66,11 +66,12 @@ def read_experiment(directory: RunDirectory, figures: Mapping[Block, Figures]) -
     stored = directory.record.ab
     assert stored is not None
     records, failed = read_records(directory.path), directory.failed_blocks()
+    lost = unrecorded(figures, records)
     return Experiment(
         plan=stored.plan,
         is_aa=bool(stored.is_aa),
         names=stored.names,
-        blocks=tuple(_block(n, order, figures, records, failed) for n, order in enumerate(stored.plan.order())),
+        blocks=tuple(_block(n, order, figures, records, failed, lost) for n, order in enumerate(stored.plan.order())),
         sides=stored.sides,
         driven_otherwise=driven_otherwise(*(directory.record.arm(label) for label in LABELS)),
     )
@@ -82,6 +83,7 @@ def _block(
     figures: Mapping[Block, Figures],
     records: Mapping[Block, BlockRecord],
     failed: Mapping[Block, str],
+    lost: Collection[Block],
 ) -> ExperimentBlock:
     reasons: list[str] = []
     load: dict[str, tuple[float | None, ...] | None] = {}
@@ -95,7 +97,7 @@ def _block(
             reasons.append(f"{label}: failed: {failed[label, block]}")
         elif (label, block) in figures and figures[label, block]["num_failed_requests"]:
             reasons.append(f"{label}: {figures[label, block]['num_failed_requests']} failed requests")
-        if records and record is None and (label, block) in figures:
+        if (label, block) in lost:
             reasons.append(f"{label}: what the machine did was not recorded")
     return ExperimentBlock(
         block=block,

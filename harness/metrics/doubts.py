@@ -5,7 +5,9 @@ A mark starts with its keyword. Every table shows it: in the row's name, in its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,14 +15,16 @@ import pandas as pd
 from specbench.harness.metrics.grouping import group_numbers, with_prompts
 from specbench.harness.metrics.same_requests import pair_requests
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE, ArmRecord
-from specbench.harness.store.block_records import BlockRecord
-from specbench.harness.store.results import Acceptance, Speedup
+from specbench.harness.store.block_records import BlockRecord, unrecorded
+from specbench.harness.store.block_store import Block
+from specbench.harness.store.results import Acceptance, ArmSummary, Results, Speedup
 
 IMPOSSIBLE, DISTURBED, UNSTABLE = "IMPOSSIBLE", "DISTURBED", "warm-up not stable"
+UNRECORDED = "machine not recorded"
 CHANGED = "output not stable"
 NOT_LOSSLESS = "NOT LOSSLESS"  # how the mark of an arm whose certificate failed begins
 VOID = "GRAPH CLAIM VOID"  # and of one whose trace contradicts its graph plan
-DOUBTS = (IMPOSSIBLE, DISTURBED, UNSTABLE, CHANGED, NOT_PLAUSIBLE)
+DOUBTS = (IMPOSSIBLE, DISTURBED, UNRECORDED, UNSTABLE, CHANGED, NOT_PLAUSIBLE)
 """How they begin."""
 
 MAX_GAIN = 1.05
@@ -55,6 +59,20 @@ def doubts(
         yield f"{DISTURBED}: {'; '.join(worst.disturbances)} ({len(disturbed)} of {len(seen)} blocks)"
     if arm.warmup is not None and arm.warmup.startswith("not stable"):
         yield f"warm-up {arm.warmup}"
+
+
+def with_unrecorded(found: Results, seen: Mapping[Block, BlockRecord]) -> Results:
+    """Marks the arms that have blocks without a record now: results are stored, records are not part of them."""
+    blocks = found.by_block()
+    lost = Counter(label for label, _ in unrecorded(blocks, seen))
+
+    def marked(arm: ArmSummary) -> ArmSummary:
+        kept = tuple(mark for mark in arm.marks if not mark.startswith(UNRECORDED))
+        num = sum(label == arm.label for label, _ in blocks)
+        mark = f"{UNRECORDED}: around {lost[arm.label]} of {num} blocks, which may have been disturbed"
+        return replace(arm, marks=(*kept, mark) if arm.label in lost else kept)
+
+    return replace(found, arms=tuple(map(marked, found.arms)))
 
 
 def changed_output(requests: pd.DataFrame) -> Iterator[str]:

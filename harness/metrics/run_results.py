@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specbench.harness.metrics.doubts import with_unrecorded
 from specbench.harness.metrics.figures import OWN
 from specbench.harness.metrics.metrics import Block, measure_blocks, summarise
+from specbench.harness.store.block_records import read_records
 from specbench.harness.store.results import Figures, Results, StoredBlock
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_file import DERIVE_AGAIN
@@ -19,11 +21,12 @@ RULES = 2
 def results(frames: Frames) -> Results:
     """What `run.json` stores: the summaries of the arms, and the figures of each block."""
     blocks = measure_blocks(frames)
-    return Results(
+    found = Results(
         rules=RULES,
         arms=summarise(blocks, frames),
         blocks=tuple(StoredBlock(arm=arm, repeat=n, figures=figures) for (arm, n), figures in blocks.items()),
     )
+    return with_unrecorded(found, frames.seen)
 
 
 def results_of(directory: RunDirectory) -> Results:
@@ -31,14 +34,14 @@ def results_of(directory: RunDirectory) -> Results:
     derived again.
 
     A run that was resumed and killed has newer blocks than its results. Summaries of arms made by other rules for
-    intervals and marks are made again from the stored figures.
+    intervals and marks are made again from the stored figures, and blocks that lost their record since are marked.
     """
     found = _stored_results(directory)
     if found is None:
         return results(directory.frames())
-    if found.rules == RULES:
-        return found
-    return replace(found, rules=RULES, arms=summarise(found.by_block(), directory.frames()))
+    if found.rules != RULES:
+        found = replace(found, rules=RULES, arms=summarise(found.by_block(), directory.frames()))
+    return with_unrecorded(found, read_records(directory.path))
 
 
 def _stored_results(directory: RunDirectory) -> Results | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,6 +118,14 @@ def read_records(directory: Path) -> dict[tuple[str, int], BlockRecord]:
         record = from_document(BlockRecord, raw, where, _MEND)
         records[record.arm, record.block] = record
     return records
+
+
+def unrecorded(
+    blocks: Collection[tuple[str, int]], records: Mapping[tuple[str, int], BlockRecord]
+) -> set[tuple[str, int]]:
+    """Blocks that lost their record, so that nobody knows what disturbed them; none of a run without any record, as of
+    other tools."""
+    return set(blocks) - records.keys() if records else set()
 
 
 def _is_torn(line: bytes) -> bool:

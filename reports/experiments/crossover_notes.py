@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specbench.harness.metrics.doubts import DISTURBED, UNSTABLE
+from specbench.harness.metrics.doubts import DISTURBED, UNRECORDED, UNSTABLE
 from specbench.harness.store.crossover_file import NO_VERDICT, Crossover, CrossoverArm
 
 
@@ -13,7 +13,7 @@ def doubts(arm: CrossoverArm) -> list[tuple[int, str]]:
     return [(cell.load, mark) for cell in arm.points for mark in cell.doubts]
 
 
-_OF_THE_MACHINE = (DISTURBED, UNSTABLE)
+_OF_THE_MACHINE = (DISTURBED, UNRECORDED, UNSTABLE)
 
 
 def doubt_notes(record: Crossover, names: Mapping[str, str]) -> list[str]:

@@ -238,7 +238,12 @@ def test_of_several_disturbed_blocks_the_mark_names_the_highest_load(tmp_path):
 def test_what_the_machine_did_beside_a_block_marks_its_row(tmp_path):
     run = falling_load(tmp_path, num_repeats=2, base_ms=QUIET_MS)
     machine = MachineSeen(cores=2)
-    for label, block, loads in (("no-spec", 0, (6.9, 4.8)), ("no-spec", 1, (1.9, 1.2)), (ARM, 0, (1.2, 1.9))):
+    for label, block, loads in (
+        ("no-spec", 0, (6.9, 4.8)),
+        ("no-spec", 1, (1.9, 1.2)),
+        (ARM, 0, (1.2, 1.9)),
+        (ARM, 1, (1.9, 1.9)),
+    ):
         reasons = overload(min(loads), machine.cores)
         seen = BlockRecord(arm=label, block=block, position=0, load_average=loads, machine=machine, reasons=reasons)
         add_record(run.path, seen)
@@ -247,3 +252,48 @@ def test_what_the_machine_did_beside_a_block_marks_its_row(tmp_path):
     table = comparison_table(view_run(RunDirectory.open(run.path)))
     assert "around the blocks: load average: 1.20 to 6.90." in table.notes
     assert row_name(base) == "no-spec (DISTURBED)" and arm_name(base) == "no-spec"
+
+
+@pytest.fixture
+def disturbed(tmp_path) -> RunDirectory:
+    """A closed run; the last line of its blocks.jsonl says that the arm's second block was disturbed."""
+    run = falling_load(tmp_path, num_repeats=2, base_ms=QUIET_MS)
+    for block, label in ((0, "no-spec"), (0, ARM), (1, "no-spec"), (1, ARM)):
+        loads = (8.0, 8.0) if (label, block) == (ARM, 1) else (0.5, 0.5)
+        machine = MachineSeen(cores=2)
+        add_record(run.path, BlockRecord(arm=label, block=block, position=0, load_average=loads, machine=machine))
+    run.finish(results(run.frames()))
+    return run
+
+
+def lose_records(run: RunDirectory, kept: int) -> RunDirectory:
+    """Keeps the first records."""
+    file = run.path / "blocks.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:kept]))
+    return RunDirectory.open(run.path)
+
+
+def test_a_block_that_lost_its_record_marks_its_row(disturbed):
+    """Derived again, the row no longer says that it was disturbed: then it says that nobody knows."""
+    assert results(disturbed.frames()).arms[1].marks == ("DISTURBED: load 8.0 on 2 cores (1 of 2 blocks)",)
+    run = lose_records(disturbed, 3)
+    lost = "machine not recorded: around 1 of 2 blocks, which may have been disturbed"
+    base, arm = results(run.frames()).arms
+    assert base.marks == () and arm.marks == (lost,)
+    assert lost in markdown_result(comparison_table(view_run(run)))
+    compared = compare_table(compare_runs(read_runs([run.path])[0]))
+    assert any(lost in note for note in compared.notes)
+
+
+def test_stored_results_say_it_too_and_keep_what_they_knew(disturbed):
+    stored = results_of(disturbed)
+    whole = (disturbed.path / "blocks.jsonl").read_text()
+    marks = results_of(lose_records(disturbed, 2)).arms[1].marks
+    assert [mark.partition(":")[0] for mark in marks] == ["DISTURBED", "machine not recorded"]
+    (disturbed.path / "blocks.jsonl").write_text(whole)
+    assert results_of(disturbed) == stored
+
+
+def test_a_run_without_any_records_has_no_such_mark(disturbed):
+    (disturbed.path / "blocks.jsonl").unlink()
+    assert [arm.marks for arm in results(disturbed.frames()).arms] == [(), ()]
