@@ -11,7 +11,7 @@ from specbench.harness.exit_codes import ExitCode
 from specbench.harness.spec.commands import CertifyOptions
 
 from .derived import takes_options, typed_command
-from .output import end, print_how, print_json, print_where, say_if_interrupted
+from .output import end, print_how, print_json, print_where, say_interrupted
 
 
 @takes_options
@@ -39,7 +39,6 @@ def certify(options: CertifyOptions) -> None:
       specbench certify --run runs/20260101T000000Z-run-1a2b3c4d
     """
     from specbench.harness.experiments.certify import RESUME, certificate
-    from specbench.harness.experiments.session import INTERRUPTED
     from specbench.harness.judge.certificate_marks import all_passed, read_certificate
     from specbench.harness.store.files import write_text
     from specbench.reports.experiments.certificate import certificate_table
@@ -59,7 +58,7 @@ def certify(options: CertifyOptions) -> None:
             print_how(directory.record.command)
             print_where(directory.path)
     if not is_whole:
-        say_if_interrupted(INTERRUPTED, directory.path, RESUME, kept="judged arms")
+        say_interrupted(RESUME(directory.path), kept="judged arms")
         raise typer.Exit(ExitCode.INTERRUPTED)
     end(ExitCode.PASSED if stored is not None and all_passed(stored) else ExitCode.WRONG)
 
