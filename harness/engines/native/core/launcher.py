@@ -123,6 +123,7 @@ class Launcher:
 
     def _launch_dummies(self, decode_round: DecodeRound) -> None:
         n_S, dummy = self._state.n_S, self._state.dummy_slot
+        decode_round.assign((), self._state)  # a round that was used still has its last requests
         before = n_S[dummy].clone()
         for length in self._lengths or [int(before)]:
             n_S[dummy] = length

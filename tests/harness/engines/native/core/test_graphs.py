@@ -184,6 +184,19 @@ def test_every_pass_of_a_round_has_piecewise_graphs_of_just_its_rows(monkeypatch
     assert met and all(num_rows in sizes for num_rows, sizes in met)
 
 
+def test_rounds_that_have_been_used_are_met_over_dummy_requests(monkeypatch):
+    """Each load of a run captures anew what it may need; the last one's requests are not run again."""
+    engine = make_engine(CPU, named_strategy("eagle", k=2, head="random"), max_num_seqs=2)
+    generate(engine, [request(i, text_prompt(i, 5), max_tokens=9) for i in range(2)])
+    used, launched = engine.launcher.rounds(), []
+    assert any(each.batch.slots for each in used)
+    monkeypatch.setattr(DecodeRound, "launch", lambda self, *_: launched.append(self.batch.rows.slot_B.tolist()))
+    for each in used:
+        engine.launcher._launch_dummies(each)
+    assert launched == [[engine.state.dummy_slot] * each.batch.num_requests for each in used]
+    assert not any(each.batch.slots for each in used)
+
+
 def _strategies(requests, oracle) -> dict:
     return {
         "no-spec": named_strategy("no-spec"),
