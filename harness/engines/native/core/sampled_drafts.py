@@ -28,8 +28,8 @@ from specbench.kernels.sample import sample, without_nan
 from specbench.kernels.tree_draw import draw_level, pass_rows
 from specbench.kernels.tree_expand import TreePool
 
-_LANE_BITS = 24  # bits of a noise key above the position; lane 0 is the target's own noise
-_COINS, _DRAFTS = 1, 2  # lanes; each drafter row of a round has one from _DRAFTS on
+_KEY_BITS, _LANE_BITS = 32, 24  # of a noise key; of the position in it, above which is the lane
+_COINS, _DRAFTS = 1, 2  # lanes; each drafter row of a round has one from _DRAFTS on; 0 is the target's own noise
 
 
 class SampledDrafts:
@@ -40,6 +40,11 @@ class SampledDrafts:
         """`vocab_size`: the target's; `d2t_V`: what to add to a drafter's id to get the target's."""
         self._state, self._vocab_size, self._d2t_V = state, vocab_size, d2t_V
         self._target_id_V = None if d2t_V is None else torch.arange(len(d2t_V), device=state.device) + d2t_V
+        self._num_rows = state.drafts_SK.shape[1]
+        if state.tree is not None:
+            self._num_rows = 1 + (state.tree.shape.depth - 1) * state.tree.shape.topk
+        assert state.tokens_SL.shape[1] <= 1 << _LANE_BITS, "positions would reach into the lanes"
+        assert _DRAFTS + self._num_rows <= 1 << (_KEY_BITS - _LANE_BITS), "more lanes than a key has room for"
         self._has_room = False
 
     @staticmethod
@@ -53,9 +58,8 @@ class SampledDrafts:
             return
         self._has_room, s = True, self._state
         num_slots, num_drafts = s.drafts_SK.shape
-        num_rows = num_drafts if s.tree is None else 1 + (s.tree.shape.depth - 1) * s.tree.shape.topk
         width = self._vocab_size if self._d2t_V is None else len(self._d2t_V)
-        self._q_SNV = torch.zeros(num_slots, num_rows, width, device=s.device)
+        self._q_SNV = torch.zeros(num_slots, self._num_rows, width, device=s.device)
         self._row_SK = torch.zeros(num_slots, num_drafts, dtype=torch.int64, device=s.device)
         self._row_SK += torch.arange(num_drafts, device=s.device) if s.tree is None else 0
 

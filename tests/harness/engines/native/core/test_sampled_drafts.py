@@ -8,6 +8,7 @@ where it was drawn right. Probabilities are worked out by hand (toy/by_hand.py).
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -300,6 +301,19 @@ def test_rows_of_tables_say_it():
 def test_drafts_that_nothing_drew_have_no_method():
     with pytest.raises(ValueError, match="ngram: unknown option 'draft_sample_method'"):
         named_strategy("ngram", draft_sample_method="probabilistic")
+
+
+@pytest.mark.parametrize(("num_drafts", "num_positions"), [(255, 64), (4, (1 << 24) + 1)])
+def test_noise_that_would_be_used_twice_is_refused(num_drafts, num_positions):
+    """A key has 24 bits for the position and 8 for what the noise decides."""
+
+    def sampled(num_drafts: int, num_positions: int) -> SampledDrafts:
+        wide_SL, drafts_SK = (torch.empty(2, n, device="meta") for n in (num_positions, num_drafts))
+        return SampledDrafts(SimpleNamespace(tokens_SL=wide_SL, drafts_SK=drafts_SK, tree=None), 99, None)
+
+    sampled(254, 1 << 24)
+    with pytest.raises(AssertionError, match="lanes"):
+        sampled(num_drafts, num_positions)
 
 
 def test_stored_distributions_are_as_large_as_the_drafters_vocabulary(folder):
