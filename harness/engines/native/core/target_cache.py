@@ -21,7 +21,8 @@ class CacheMemory(Protocol):
     """The source of memory for one engine's caches."""
 
     def take(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A dense tensor without NaN that stays at its address."""
+        """A dense tensor that stays at its address. It has zeros, or keys and values that some engine has computed:
+        never memory as it was found, which may hold NaN."""
         ...
 
 
@@ -29,7 +30,7 @@ class OwnMemory:
     """Memory that belongs to one engine."""
 
     def take(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        # Zeros, not empty: masked keys are multiplied by zero probability, and 0 * NaN would leak.
+        # Zeros, not empty: masked values are multiplied by zero probability, and 0 * NaN would leak.
         return torch.zeros(tuple(shape), dtype=dtype, device=device)
 
 
