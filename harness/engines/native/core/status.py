@@ -117,13 +117,13 @@ class StatusReader:
         if self._cuda:
             torch.cuda.synchronize(device)
         self._timeline = DeviceTimeline(recorded_event if self._cuda else None)
-        self._spare: dict[tuple[int, ...], list[Tensor]] = {}
+        self._spare: dict[tuple[torch.Size, torch.dtype], list[Tensor]] = {}
 
     def queue(self, status_BX: Tensor) -> PendingStatus:
         if not self._cuda:
             # A copy: with late reads the next round rewrites the block before it is read.
             return PendingStatus(status_BX.clone(), None, self._timeline, lambda _: None)
-        spare = self._spare.setdefault(tuple(status_BX.shape), [])
+        spare = self._spare.setdefault((status_BX.shape, status_BX.dtype), [])
         host_BX = spare.pop() if spare else torch.empty_like(status_BX, device="cpu", pin_memory=True)
         host_BX.copy_(status_BX, non_blocking=True)
         return PendingStatus(host_BX, recorded_event(), self._timeline, spare.append)
