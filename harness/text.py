@@ -8,7 +8,6 @@ import re
 from collections.abc import Collection
 from typing import TypeGuard
 
-NOTHING = "-"  # a missing value in a table
 _LONGEST_LABEL = 50  # leaves room for what a sweep appends
 
 

@@ -10,7 +10,7 @@ from specbench.harness.metrics.doubts import DISTURBED, IMPOSSIBLE, NOT_LOSSLESS
 from specbench.harness.store.block_records import MachineSeen
 from specbench.harness.store.files import Json
 from specbench.harness.store.results import Acceptance, ArmSummary, Speedup
-from specbench.harness.text import NOTHING as NOTHING
+from specbench.reports.document import NOTHING as NOTHING
 
 WIDEST = 3.0
 TOO_WIDE = f"inconclusive: interval wider than a factor of {WIDEST:g}"  # in place of a figure

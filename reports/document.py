@@ -13,7 +13,8 @@ if TYPE_CHECKING:  # so that a plain table does not import pandas
     from specbench.reports.profile.timeline import Timeline
 
 _Item = TypeVar("_Item")
-_FIGURE = re.compile(r"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|-|")
+NOTHING = "-"  # a missing value in a table
+_FIGURE = re.compile(rf"[<>+-]*[\d.,]+(e[+-]?\d+)?(%|x| pt)?|{NOTHING}|")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,9 +9,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from specbench.harness.text import NOTHING
 from specbench.reports.document import (
     GAP,
+    NOTHING,
     Cell,
     Document,
     Section,
