@@ -13,7 +13,8 @@ from specbench.kernels.buffers import Slots
 from specbench.kernels.triton_support import tl, triton
 
 RUNNING, STOPPED, LENGTH = 0, 1, 2  # values of done_S
-NUM_STATUS_COLUMNS = 6  # columns of status_BX before the tokens
+ACCEPTED, COMMITTED, DONE, NEW_N, OFFERED, DEPTH = range(6)  # columns of status_BX before the tokens
+NUM_STATUS_COLUMNS = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Verification stores node i at position n + i; the next round reads the path's no
 import torch
 from torch import Tensor
 
-from specbench.kernels.commit import NUM_STATUS_COLUMNS
+from specbench.kernels.commit import ACCEPTED, COMMITTED, NEW_N, NUM_STATUS_COLUMNS
 from specbench.kernels.triton_support import dispatch, tl, triton
 
 _MAX_ELEMENTS = 8192  # of keys that one program holds at a time, over the nodes of the path
@@ -24,8 +24,8 @@ def compact_kv_ref(
     they may overlap.
     """
     width, page_size = path_BW.shape[1], k_LPNHD.shape[2]
-    accepted_B1 = status_BX[:, :1]
-    n_B1 = (status_BX[:, 3:4] - status_BX[:, 1:2]).long()
+    accepted_B1 = status_BX[:, ACCEPTED].unsqueeze(1)
+    n_B1 = (status_BX[:, NEW_N] - status_BX[:, COMMITTED]).long().unsqueeze(1)
     step_W = torch.arange(width, device=path_BW.device)
     # Steps behind the accepted ones stay where they are: onto themselves, but not onto a node that moves.
     moves_BW = (step_W > 0) & (step_W <= accepted_B1) & (path_BW != step_W)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.buffers import Outcome, PassRows, Slots
+from specbench.kernels.commit import COMMITTED, NEW_N
 from specbench.kernels.decode_rows import ROWS_PER_PROGRAM, key_slot, store_row
 from specbench.kernels.triton_support import dispatch, tl, triton
 
@@ -28,7 +29,7 @@ def tree_first_rows_ref(
     assert path_BW is not None
     num_requests, width = out.kv_len_B.shape[0], path_BW.shape[1]
     slot_BW = slot_B[:num_requests].unsqueeze(1).expand(-1, width)
-    n_B = (status_BX[:num_requests, 3] - status_BX[:num_requests, 1]).long()
+    n_B = (status_BX[:num_requests, NEW_N] - status_BX[:num_requests, COMMITTED]).long()
     at_BW = n_B.unsqueeze(1) + torch.arange(width, device=n_B.device)
     out.kv_len_B.copy_(n_B + width)
     out.position_T.copy_(at_BW.flatten())

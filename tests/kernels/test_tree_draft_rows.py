@@ -2,6 +2,7 @@ import pytest
 import torch
 from kernels.slots import key_slot, poisoned, poisoned_outcome, poisoned_pass, random_slots
 
+from specbench.kernels.commit import COMMITTED, NEW_N
 from specbench.kernels.tree_draft_rows import (
     tree_first_rows,
     tree_first_rows_ref,
@@ -24,8 +25,8 @@ def test_first_pass_runs_over_the_path(op, num_decodes, device):
     outcome = poisoned_outcome(num_requests, width, device, of_trees=True)
     path = outcome.path_BW.copy_(torch.randint(0, num_nodes, (num_requests, width), generator=generator))
     before = [(3 * i) % 29 for i in range(num_requests)]
-    outcome.status_BX[:, 1] = torch.randint(0, width + 1, (num_requests,), generator=generator)
-    outcome.status_BX[:, 3] = outcome.status_BX[:, 1] + torch.tensor(before, device=device)
+    outcome.status_BX[:, COMMITTED] = torch.randint(0, width + 1, (num_requests,), generator=generator)
+    outcome.status_BX[:, NEW_N] = outcome.status_BX[:, COMMITTED] + torch.tensor(before, device=device)
     rows = num_decodes * width
     out = poisoned_pass(rows, num_decodes, device)
     feature_row = poisoned(rows, dtype=torch.int64, device=device)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from specbench.harness.store.draft_table import DraftTable, read_draft_table
+from specbench.kernels.commit import ACCEPTED, COMMITTED, DONE
 
 # The traffic's acceptance: over how many rounds of a request, whatever the load (a round of 32 requests shows as much
 # as 32 rounds of one), and the weight of the table's own in drafts: without new rounds it prevails again.
@@ -133,16 +134,16 @@ class TableDrafts:
             self._index, self._regret = best, [0.0] * len(self.choices)
 
     def accepted(self, num_drafts: int, status: Sequence[Sequence[int]]) -> None:
-        rows = [row for row in status if row[1]]  # only of requests that had not ended
+        rows = [row for row in status if row[COMMITTED]]  # only of requests that had not ended
         if not rows:
             return
-        counts, by_count = [row[0] for row in rows], self._expected[num_drafts]
+        counts, by_count = [row[ACCEPTED] for row in rows], self._expected[num_drafts]
         accepted, expected = sum(counts), sum([by_count[count] for count in counts])
         self._traffic.decay((1 - 1 / _MEMORY) ** len(rows))
         self._present.decay(1 - 1 / _PRESENT)
         for seen in (self._traffic, self._present):
             seen.add(accepted, expected)
-        if ended := len([1 for row in rows if row[2]]):
+        if ended := len([1 for row in rows if row[DONE]]):
             self._present.decay(1 - ended / len(rows))  # what they showed goes with them
 
     def _estimate(self, num_requests: int) -> _Estimate:

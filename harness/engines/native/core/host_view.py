@@ -12,7 +12,7 @@ from specbench.harness.engines.native.core.request import Request
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.status import PendingStatus, StatusReader
 from specbench.kernels.attention.base import HostLengths
-from specbench.kernels.commit import NUM_STATUS_COLUMNS
+from specbench.kernels.commit import ACCEPTED, COMMITTED, NEW_N, NUM_STATUS_COLUMNS
 
 SAMPLED_IDS = "sampled_ids"
 
@@ -51,11 +51,11 @@ class HostView:
 
     def accepted(self) -> list[tuple[int, int]]:
         """(accepted drafts, new number of tokens with KV) of each request."""
-        return [(row[0], row[3]) for row in self.status()]
+        return [(row[ACCEPTED], row[NEW_N]) for row in self.status()]
 
     def emitted(self) -> list[list[int]]:
         """The tokens that each request keeps from this step."""
-        return [row[NUM_STATUS_COLUMNS : NUM_STATUS_COLUMNS + row[1]] for row in self.status()]
+        return [row[NUM_STATUS_COLUMNS : NUM_STATUS_COLUMNS + row[COMMITTED]] for row in self.status()]
 
     def kv_lens(self, q_lens: Sequence[int]) -> list[int]:
         """Keys of each request with those of its `q_lens` rows in this step."""

@@ -12,7 +12,7 @@ from specbench.harness.engines.native.core.request import FinishReason, Request
 from specbench.harness.engines.native.core.scheduler import ScheduledRows
 from specbench.harness.engines.native.core.step_log import StepLog
 from specbench.harness.store.rows import StepRow
-from specbench.kernels.commit import NUM_STATUS_COLUMNS
+from specbench.kernels.commit import COMMITTED, NUM_STATUS_COLUMNS
 
 _DONE_REASONS = {1: FinishReason.STOP, 2: FinishReason.LENGTH}
 
@@ -80,7 +80,7 @@ class Readback:
         for index, (scheduled, row) in enumerate(zip(step.rows, rows, strict=False)):  # padding rows follow
             request = scheduled.request
             if logprobs is not None and request.finish_reason is None:
-                request.keep_logprobs(logprobs[index][: row[1]])
+                request.keep_logprobs(logprobs[index][: row[COMMITTED]])
             self._apply(request, scheduled.is_prefill, row, step, host_ns, device_ns)
         if step.kind == "decode":
             self._accepted(step.num_drafts, rows[: len(step.rows)])
