@@ -56,11 +56,11 @@ class Scheduler:
         self.grants: list[PageGrant] = []  # for the engine to write into the block table
         self.admitted: list[Request] = []  # for the engine to write into their slots
 
-    def capacity_tokens(self, request: Request, num_rounds: int) -> int:
-        """Tokens that must have pages before `num_rounds` more rounds are launched on top of those in flight."""
+    def capacity_tokens(self, request: Request) -> int:
+        """Tokens that must have pages before one more round is launched on top of those in flight."""
         ahead = self._lookahead
         base = max(request.num_computed, request.num_prefill)
-        reach = base + (request.num_inflight + num_rounds - 1) * ahead.emitted + ahead.reach
+        reach = base + request.num_inflight * ahead.emitted + ahead.reach
         return min(reach, request.limit(self._max_model_len) + ahead.overhang)
 
     def add(self, request: Request) -> None:
@@ -89,7 +89,7 @@ class Scheduler:
         return bool(self.waiting and self._free_slots) and self._first_pages() <= self.allocator.num_free
 
     def _first_pages(self) -> int:
-        return self.allocator.pages_for(self.capacity_tokens(self.waiting[0], 1))
+        return self.allocator.pages_for(self.capacity_tokens(self.waiting[0]))
 
     def plan_mixed_step(self, num_drafts: int | None = None) -> list[ScheduledRows]:
         """Rows of decodes first, then prompt chunks within the token budget, admitting requests while there is room.
@@ -127,7 +127,7 @@ class Scheduler:
     def reserve(self, requests: list[Request]) -> bool:
         """Pages for one more round of each request; False if there are not enough (some may have been granted)."""
         for request in requests:
-            missing = self.allocator.pages_for(self.capacity_tokens(request, 1)) - len(request.pages)
+            missing = self.allocator.pages_for(self.capacity_tokens(request)) - len(request.pages)
             if missing <= 0:
                 continue
             most = self.allocator.pages_for(request.limit(self._max_model_len) + self._lookahead.overhang)
