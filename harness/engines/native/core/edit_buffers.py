@@ -17,6 +17,8 @@ from specbench.harness.engines.native.core.upload import send_into
 from specbench.harness.spec.logit_edits import MAX_WORD_TOKENS, MAX_WORDS
 from specbench.harness.spec.sampling import SamplingParams
 
+_NO_TOKEN = -1  # in bad words
+
 
 class Edit(Enum):
     """The logit edits that a batch needs; a step has only these operations."""
@@ -92,15 +94,22 @@ class EditBuffers:
             self.bias_SV = torch.zeros(self._num_slots, vocab_size, device=self._device)
         if Edit.WORDS in edits and self.words_SWN is None:
             shape = (self._num_slots, MAX_WORDS, MAX_WORD_TOKENS)
-            self.words_SWN = torch.full(shape, -1, dtype=torch.int64, device=self._device)
+            self.words_SWN = torch.full(shape, _NO_TOKEN, dtype=torch.int64, device=self._device)
 
     def assign(self, slot: int, sampling: SamplingParams) -> None:
         """Puts a new request's biases and bad words in the slot, or none over those of the last one. Does nothing if no
         request ever had any."""
+        edits = edits_of([sampling])
         if self.bias_SV is not None:
-            send_into(self.bias_SV[slot], _bias(sampling, self.bias_SV.shape[1]))
+            if Edit.BIAS in edits:
+                send_into(self.bias_SV[slot], _bias(sampling, self.bias_SV.shape[1]))
+            else:
+                self.bias_SV[slot].zero_()
         if self.words_SWN is not None:
-            send_into(self.words_SWN[slot], _words(sampling))
+            if Edit.WORDS in edits:
+                send_into(self.words_SWN[slot], _words(sampling))
+            else:
+                self.words_SWN[slot].fill_(_NO_TOKEN)
 
 
 def _bias(sampling: SamplingParams, vocab_size: int) -> Tensor:
@@ -117,7 +126,7 @@ def _bias(sampling: SamplingParams, vocab_size: int) -> Tensor:
 
 def _words(sampling: SamplingParams) -> Tensor:
     """int64 [W, N] on the host: each word's tokens end in the last column; -1 before them, and in all of spare rows."""
-    words_WN = torch.full((MAX_WORDS, MAX_WORD_TOKENS), -1, dtype=torch.int64)
+    words_WN = torch.full((MAX_WORDS, MAX_WORD_TOKENS), _NO_TOKEN, dtype=torch.int64)
     for index, word in enumerate(sampling.bad_words):
         words_WN[index, MAX_WORD_TOKENS - len(word) :] = torch.tensor(word)
     return words_WN

@@ -17,6 +17,7 @@ from toy.operations import Operations
 from toy.plans import CPU
 from toy.prompts import text_prompt
 
+from specbench.harness.engines.native.core import edit_buffers
 from specbench.harness.engines.native.core import round as engine_round
 from specbench.harness.engines.native.core.edit_buffers import Edit, EditBuffers
 from specbench.harness.engines.native.core.logit_edits import edit_logits
@@ -90,6 +91,21 @@ def test_c17_a_slot_forgets_the_request_before():
     assert generate(engine, [first, request(1, second, max_tokens=20)])[1].output_ids == plain
     third = request(2, second, max_tokens=20, frequency_penalty=0.3)
     check(engine, generate(engine, [third]))
+
+
+def test_c17_a_plain_request_takes_a_slot_of_one_with_biases_and_bad_words(monkeypatch):
+    """Beside another that has them, whose rows share its operations. What is none is cleared, not sent."""
+    made = []
+    for name in ("_bias", "_words"):
+        kept = getattr(edit_buffers, name)
+        monkeypatch.setattr(edit_buffers, name, lambda s, *rest, kept=kept: made.append(s) or kept(s, *rest))
+    plain = generate(make_engine(CPU), [request(2, text_prompt(2, 9), max_tokens=20)])[2].output_ids
+    asked = dict(allowed_token_ids=(1, 3, 5), bad_words=((plain[0],),))
+    short, long = (request(i, text_prompt(i, 9), max_tokens=n, **asked) for i, n in ((0, 4), (1, 60)))
+    engine = make_engine(CPU, max_num_seqs=2)
+    assert generate(engine, [short, long, request(2, text_prompt(2, 9), max_tokens=20)])[2].output_ids == plain
+    assert {row.batch_size for row in engine.log.rows if row.request_id == 2} == {2}, "it ran alone"
+    assert made == [short.sampling] * 2 + [long.sampling] * 2
 
 
 @pytest.mark.parametrize("strategy", ["no-spec", "eagle", "perfect"])
