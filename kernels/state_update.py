@@ -1,6 +1,6 @@
 """How a round advances its state between forward passes: one object, so that two arms can differ in it alone.
 
-`StateUpdate` runs one kernel for each operation; `TorchStateUpdate` (vllm_092.py) runs the references: the many
+`StateUpdate` runs one kernel for each operation; `TorchStateUpdate` (torch_update.py) runs the references: the many
 small torch operations that such kernels replace. Both write the same values, bit for bit. A CUDA graph may capture
 either: nothing here reads a value back, and no shape depends on one.
 Arguments, shapes and meaning: the functions of the same names in decode_rows.py, accept_chain.py, draft_rows.py,

@@ -9,7 +9,7 @@ from specbench.harness.engines.native.core.strategy import Drafter, EngineResour
 
 from .auto_k import AutoK
 from .chain_drafter import ChainDrafter
-from .vllm_092 import UnpaddedChainDrafter
+from .unpadded_drafter import UnpaddedChainDrafter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from kernels.slots import assert_same_bits, poisoned, poisoned_outcome, poisoned
 from specbench.kernels import accept_chain, decode_rows, draft_rows, one_pass_rows, store_draft
 from specbench.kernels.buffers import PassRows, Rows, Slots
 from specbench.kernels.state_update import StateUpdate
-from specbench.kernels.vllm_092 import TorchStateUpdate
+from specbench.kernels.torch_update import TorchStateUpdate
 
 OPERATIONS = (
     (decode_rows, "prepare_rows"),

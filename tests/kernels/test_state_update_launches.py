@@ -11,7 +11,7 @@ from kernels.test_state_update import OPERATIONS, random_round
 from specbench.kernels import sample, triton_support
 from specbench.kernels.buffers import Rows, Slots
 from specbench.kernels.state_update import StateUpdate
-from specbench.kernels.vllm_092 import TorchStateUpdate
+from specbench.kernels.torch_update import TorchStateUpdate
 
 
 def _one_pass(slots: Slots, rows: Rows) -> tuple:

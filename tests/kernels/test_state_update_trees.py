@@ -13,7 +13,7 @@ from kernels.trees import random_trees
 from specbench.kernels import accept_tree, tree_rows
 from specbench.kernels.buffers import Rows, Slots
 from specbench.kernels.state_update import StateUpdate
-from specbench.kernels.vllm_092 import TorchStateUpdate
+from specbench.kernels.torch_update import TorchStateUpdate
 
 OPERATIONS = ((tree_rows, "prepare_tree_rows"), (accept_tree, "accept_tree"))
 UPDATES = {

@@ -10,7 +10,7 @@ from toy.prompts import text_prompt
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 from specbench.kernels.state_update import StateUpdate
-from specbench.kernels.vllm_092 import TorchStateUpdate
+from specbench.kernels.torch_update import TorchStateUpdate
 
 STRATEGIES = {
     "no-spec": ("no-spec", {}),

@@ -12,7 +12,7 @@ from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.codec import from_document, to_document
 from specbench.kernels.state_update import StateUpdate
-from specbench.kernels.vllm_092 import TorchStateUpdate
+from specbench.kernels.torch_update import TorchStateUpdate
 
 
 @pytest.mark.parametrize("table", [STRATEGIES, ATTENTION_BACKENDS, STATE_UPDATES, WORKLOADS])

@@ -17,7 +17,7 @@ class EngineConfig:
     page_size: int = 16
     num_pages: int | None = None  # with the dummy page; None: enough for every slot at full length
     graph: GraphPlan = PLANS["none"]
-    sync: str = "single"  # reads a round: none (status is read status_lag rounds late), single, or multi (vllm_092.py)
+    sync: str = "single"  # reads a round: none (status_lag rounds late), single, or multi (multi_sync.py)
     status_lag: int = 0
     drafter: str = "padded"  # rows of the first drafter pass: padded to K+1 a request, or unpadded
 

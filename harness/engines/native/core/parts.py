@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from specbench.harness.engines.native.core.config import EngineConfig
+from specbench.harness.engines.native.core.multi_sync import MultiSync, read_max_query_len
 from specbench.harness.engines.native.core.round import RoundBuilder
 from specbench.harness.engines.native.core.sampled_drafts import SampledDrafts
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import DraftHead, EngineResources, Strategy
 from specbench.harness.engines.native.core.target_cache import CacheMemory, TargetCache
-from specbench.harness.engines.native.core.vllm_092 import MultiSync, read_max_query_len
 from specbench.harness.engines.native.models.draft_models import make_draft_model
 from specbench.harness.engines.native.models.eagle3 import Eagle3Head
 from specbench.harness.engines.native.models.heads import make_head

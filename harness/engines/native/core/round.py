@@ -16,13 +16,13 @@ from specbench.harness.engines.native.core.edit_buffers import Edit
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.logit_edits import edit_logits
 from specbench.harness.engines.native.core.logprobs import NUM_COLUMNS, keep_logprobs
+from specbench.harness.engines.native.core.multi_sync import MultiSync
 from specbench.harness.engines.native.core.planning import attention_phase, plan_pass
 from specbench.harness.engines.native.core.sampled_drafts import SampledDrafts
 from specbench.harness.engines.native.core.sampler import Mode, SamplingMode, sample_rows
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.strategy import Drafter, Phase
 from specbench.harness.engines.native.core.target_cache import TargetCache
-from specbench.harness.engines.native.core.vllm_092 import MultiSync
 from specbench.harness.engines.native.models.features import Features
 from specbench.harness.engines.native.models.forward import Attention
 from specbench.harness.engines.native.models.llama import LlamaModel

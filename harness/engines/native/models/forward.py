@@ -2,7 +2,7 @@
 
 Shapes: T rows of a step (all requests' tokens, flat), D head_dim, Hq and Hkv query and key-value heads. A forward pass
 is a generator of pieces: it yields (layer, qkv) where a layer needs attention and is sent the result. Its driver
-decides how the pieces run: all eagerly, or a CUDA graph for each piece (engine/forward.py).
+decides how the pieces run: all eagerly, or a CUDA graph for each piece (core/forward.py).
 """
 
 from __future__ import annotations

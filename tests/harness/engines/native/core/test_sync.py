@@ -20,8 +20,8 @@ from specbench.harness.engines.native.core import batch as engine_batch
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.layouts import decode_batch
+from specbench.harness.engines.native.core.multi_sync import MultiSync
 from specbench.harness.engines.native.core.sampler import SamplingMode
-from specbench.harness.engines.native.core.vllm_092 import MultiSync
 from specbench.kernels.triton_support import triton
 
 MULTI = Plan("cpu", sync="multi")
