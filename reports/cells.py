@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from specbench.harness.metrics import figures
-from specbench.harness.metrics.doubts import DISTURBED, IMPOSSIBLE, NOT_LOSSLESS, VOID
+from specbench.harness.metrics.doubts import OF_ARM, OF_RUN
 from specbench.harness.store.block_records import MachineSeen
 from specbench.harness.store.files import Json
 from specbench.harness.store.results import Acceptance, ArmSummary, Speedup
@@ -14,11 +14,8 @@ from specbench.reports.document import NOTHING as NOTHING
 
 WIDEST = 3.0
 TOO_WIDE = f"inconclusive: interval wider than a factor of {WIDEST:g}"  # in place of a figure
-_OF_ARM, _OF_RUN = ("synthetic", NOT_LOSSLESS, VOID), (IMPOSSIBLE, DISTURBED)
 TPOT_RATIO = "TPOT ratio [95% CI]"  # the header of `tpot_ratio`
 NOT_JUDGED = "outputs not judged (forced acceptance)"
-MARKS = (*_OF_ARM, *_OF_RUN)
-"""The remark in brackets after a row's name."""
 
 
 def row_name(arm: ArmSummary) -> str:
@@ -28,16 +25,16 @@ def row_name(arm: ArmSummary) -> str:
 
 def arm_name(arm: ArmSummary) -> str:
     """The same without remarks about a single measurement, for rows that join several runs."""
-    return _named(arm.label, arm.marks, _OF_ARM)
+    return _named(arm.label, arm.marks, OF_ARM)
 
 
 def marked_name(label: str, marks: Sequence[str]) -> str:
-    return _named(label, marks, MARKS)
+    return _named(label, marks, (*OF_ARM, *OF_RUN))
 
 
 def doubt_words(marks: Sequence[str]) -> str:
     """` (IMPOSSIBLE)`, to put after a figure whose row does not name the run."""
-    return _named("", marks, _OF_RUN)
+    return _named("", marks, OF_RUN)
 
 
 def _named(label: str, marks: Sequence[str], words: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:  # so that a plain table does not import pandas
     from specbench.reports.charts.chart import Chart
-    from specbench.reports.profile.timeline import Timeline
 
 _Item = TypeVar("_Item")
 NOTHING = "-"  # a missing value in a table
@@ -109,6 +108,46 @@ class Command:
 
     name: str
     text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rect:
+    """Of a timeline, in pixels; `title` is shown while the pointer rests on it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    phase: str
+    is_odd_step: bool
+    title: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Label:
+    """Of a timeline, in pixels."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeline:
+    """A drawing of `width` x `height` pixels, times in `unit`. `phases`: those that occur, in the order of a round;
+    `runs`: the same bars as rows of a table: where, phase, start, end, time covered by bars, number of bars."""
+
+    title: str
+    width: float
+    height: float
+    rects: tuple[Rect, ...]
+    labels: tuple[Label, ...]
+    lanes: tuple[Label, ...]
+    ticks: tuple[Label, ...]
+    phases: tuple[str, ...]
+    notes: tuple[str, ...]
+    unit: str
+    runs: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

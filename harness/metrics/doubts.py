@@ -27,6 +27,9 @@ VOID = "GRAPH CLAIM VOID"  # and of one whose trace contradicts its graph plan
 DOUBTS = (IMPOSSIBLE, DISTURBED, UNRECORDED, UNSTABLE, CHANGED, NOT_PLAUSIBLE)
 """How they begin."""
 
+OF_ARM, OF_RUN = ("synthetic", NOT_LOSSLESS, VOID), (IMPOSSIBLE, DISTURBED)
+"""The marks that stand in brackets after a row's name: of the arm in any run, and of this measurement."""
+
 MAX_GAIN = 1.05
 """Limit of the speed-up divided by tokens per forward, at concurrency 1. A forward with drafts is not faster than one
 without, so beyond this the two arms were not timed under the same conditions."""

@@ -25,15 +25,15 @@ from typing import Literal
 
 import pandas as pd
 
+from specbench.harness.metrics.doubts import OF_ARM, OF_RUN
 from specbench.harness.profiling.record import PHASES
-from specbench.reports.cells import MARKS
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 NUM_COLOURS, NUM_DRAFT_SHADES = 8, 4
 _MOST_LINES = 3  # in one chart
 _LEAST_SEEN = 0.003  # share of the longest bar: two of 700 pixels
-_MARKS = re.compile(rf"( \((?:{'|'.join(MARKS)})\))+$")
+_MARKS = re.compile(rf"( \((?:{'|'.join((*OF_ARM, *OF_RUN))})\))+$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

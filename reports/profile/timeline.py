@@ -7,11 +7,11 @@ CUDA graph, one of half height by a separate launch. Two timelines with the same
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count, groupby
 
 from specbench.harness.profiling.record import PHASES, Bar, Profile
 from specbench.reports.cells import NOTHING
+from specbench.reports.document import Label, Rect, Timeline
 from specbench.reports.profile.cells import TimeUnit, duration, phase_name, unit_of
 
 WIDTH_PX, GUTTER_PX, MARGIN_PX = 1000.0, 96.0, 16.0
@@ -20,44 +20,6 @@ _CHARACTER_PX = 6.4  # of a label's font
 MAX_RECTS = 300
 MAX_RUNS = 200  # rows of the table below a drawing
 _TICK_STEPS = (1, 2, 5)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rect:
-    """In pixels of the drawing; `title` is shown while the pointer rests on it."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    phase: str
-    is_odd_step: bool
-    title: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Label:
-    x: float
-    y: float
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timeline:
-    """A drawing of `width` x `height` pixels, times in `unit`. `phases`: those that occur, in the order of a round;
-    `runs`: the same bars as rows of a table: where, phase, start, end, time covered by bars, number of bars."""
-
-    title: str
-    width: float
-    height: float
-    rects: tuple[Rect, ...]
-    labels: tuple[Label, ...]
-    lanes: tuple[Label, ...]
-    ticks: tuple[Label, ...]
-    phases: tuple[str, ...]
-    notes: tuple[str, ...]
-    unit: str
-    runs: tuple[tuple[str, ...], ...]
 
 
 def timeline(profile: Profile, title: str, span_ns: float | None = None) -> Timeline:
