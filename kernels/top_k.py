@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.sample import argmax_ref
-from specbench.kernels.triton_support import tl, triton
+from specbench.kernels.triton_support import dispatch, tl, triton
 
 _MAX_PARTS = 32
 _MIN_BLOCK = 1024
@@ -19,7 +19,7 @@ LARGEST = 3.0e38  # replaces +inf, so that a log-probability is never inf - inf
 def top_k_ref(logits_RV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Log-softmax (fp32 [R, k], descending) and ids (int64 [R, k]) of each row's k largest logits.
 
-    Ties go to the lowest id, as in `sample`. NaN counts as -inf.
+    Ties go to the lowest id, as in `sample`. NaN counts as -inf; where all that is left does, the id is any.
     """
     clean_RV = torch.nan_to_num(logits_RV.float(), nan=-math.inf, posinf=LARGEST, neginf=-math.inf)
     lse_R1 = torch.logsumexp(clean_RV, dim=1, keepdim=True)
@@ -29,9 +29,24 @@ def top_k_ref(logits_RV: Tensor, k: int) -> tuple[Tensor, Tensor]:
         ids.append(argmax_ref(left_RV).unsqueeze(1))
         left_RV.scatter_(1, ids[-1], -math.inf)
     ids_Rk = torch.cat(ids, dim=1)
-    logit_Rk = clean_RV.gather(1, ids_Rk)
-    score_Rk = torch.where(logit_Rk > -math.inf, (logit_Rk - lse_R1).clamp_(max=0.0), -math.inf)
-    return score_Rk, ids_Rk
+    return _log_probabilities(clean_RV.gather(1, ids_Rk), lse_R1), ids_Rk
+
+
+def top_k_triton(logits_RV: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    best_RNk, ids_RNk, mass_RN2 = top_k_parts(logits_RV, k)
+    # Equal logits lie in the order of their ids, which a stable sort keeps.
+    best_RP, place_RP = best_RNk.flatten(1).sort(dim=1, descending=True, stable=True)
+    ids_Rk = ids_RNk.flatten(1).gather(1, place_RP[:, :k]).long()
+    largest_RN, sum_RN = mass_RN2.unbind(dim=2)
+    lse_R1 = (largest_RN + sum_RN.log()).logsumexp(dim=1, keepdim=True)
+    return _log_probabilities(best_RP[:, :k], lse_R1), ids_Rk
+
+
+top_k = dispatch(top_k_ref, top_k_triton)
+
+
+def _log_probabilities(logit_Rk: Tensor, lse_R1: Tensor) -> Tensor:
+    return torch.where(logit_Rk > -math.inf, (logit_Rk - lse_R1).clamp_(max=0.0), -math.inf)
 
 
 def top_k_parts(logits_RV: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.gumbel_noise import add_gumbel
-from specbench.kernels.top_k import top_k_ref
+from specbench.kernels.top_k import top_k
 from specbench.kernels.tree_build import chosen_candidates
 from specbench.kernels.tree_expand import TreePool, grow_tree
 
@@ -26,7 +26,7 @@ def draw_level(
     position of each row's noise. Tokens that q leaves out become no draft (-1) with a score of -inf."""
     num_requests, k = pool.ids_Bk.shape
     noisy_RV = add_gumbel(logits_RV, is_random_R, *key)
-    score_Rk, ids_Rk = top_k_ref(noisy_RV, k)
+    score_Rk, ids_Rk = top_k(noisy_RV, k)
     parent_R1 = torch.zeros_like(score_Rk[:, :1])
     if level > 1:
         parent_R1 = pool.score_BC.gather(1, pool.node_Bk.long()).view(-1, 1)
