@@ -32,10 +32,12 @@ def run(options: RunOptions | None = None, *, progress: Progress | None = None, 
     """
     from specbench.harness.experiments.run import RESUME, runs
 
-    asked, words = read(RunOptions, options, named)
-    if len(asked.sizes) > 1:
-        raise ValueError(f"batch_sizes: {asked.batch_sizes!r} makes several runs; measure one at a time, or use sweep")
-    (directory,) = runs(asked, ["specbench", "run", *words], progress or NullProgress())
+    with RunOptions.as_written(named):
+        asked, words = read(RunOptions, options, named)
+        if len(asked.sizes) > 1:
+            several = f"{asked.batch_sizes!r} makes several runs"
+            raise ValueError(f"batch_sizes: {several}; measure one at a time, or use sweep")
+        (directory,) = runs(asked, ["specbench", "run", *words], progress or NullProgress())
     return Run(_whole(directory, RESUME), asked.slos)
 
 
@@ -50,9 +52,10 @@ def sweep(options: SweepOptions | None = None, *, progress: Progress | None = No
     from specbench.harness.experiments.sweep import RESUME
     from specbench.harness.experiments.sweep import sweep as measured
 
-    asked, words = read(SweepOptions, options, named)
-    argv = ["specbench", "sweep", *words]
-    found = measured(asked, argv, progress or NullProgress(), on_point=lambda run: None)
+    with SweepOptions.as_written(named):
+        asked, words = read(SweepOptions, options, named)
+        argv = ["specbench", "sweep", *words]
+        found = measured(asked, argv, progress or NullProgress(), on_point=lambda run: None)
     return Sweep(_whole(found, RESUME), asked.slos)
 
 

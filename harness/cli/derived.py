@@ -9,6 +9,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,16 +18,25 @@ from typer.core import TyperCommand
 
 from specbench.harness.spec.fields import Option, Options, Value, read_text, refuse_empty
 from specbench.harness.spec.options import GROUPS
-from specbench.harness.spec.spellings import canonical, check_renamed, one_each
+from specbench.harness.spec.spellings import as_written, canonical, check_renamed, key_of, one_each, written_keys
 
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 class Command(TyperCommand):
     """Accepts the spellings of other engines, reports the new names of renamed options, and rejects empty values,
-    values of the wrong type and files that cannot be opened, with a line that names them."""
+    values of the wrong type and files that cannot be opened, with a line that names them as the user did."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = written_keys(args)
+        with self._naming_as_written(ctx):
+            return self._parsed(ctx, args)
+
+    def _naming_as_written(self, ctx: Any) -> AbstractContextManager[None]:
+        names = ([p.name, *(key_of(flag) for flag in p.opts if flag.startswith("--"))] for p in self.params)
+        return as_written(ctx.meta[__name__], names)
+
+    def _parsed(self, ctx: Any, args: list[str]) -> list[str]:
         known = {flag for parameter in self.params for flag in parameter.opts}
         for word in args:
             check_renamed(word, known)
@@ -49,13 +59,14 @@ class Command(TyperCommand):
             raise ValueError(f"{name}: {values[name]!r} is not allowed; {error.message}") from error
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except OSError as error:
-            name = _given_as(error.filename, ctx.params)
-            if name is None:
-                raise
-            raise ValueError(f"{name}: cannot open {error.filename}: {error.strerror}") from error
+        with self._naming_as_written(ctx):
+            try:
+                return super().invoke(ctx)
+            except OSError as error:
+                name = _given_as(error.filename, ctx.params)
+                if name is None:
+                    raise
+                raise ValueError(f"{name}: cannot open {error.filename}: {error.strerror}") from error
 
 
 def _given_as(file: object, typed: Mapping[str, Any]) -> str | None:

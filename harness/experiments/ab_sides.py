@@ -10,6 +10,7 @@ from specbench.harness.run.prepare import arm_check
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.options import RunOptions
 from specbench.harness.spec.plan import plan_run
+from specbench.harness.spec.spellings import written_keys
 from specbench.harness.store.ab_record import LABELS, AbPlan, Side
 
 _REF = "ref:"
@@ -58,6 +59,11 @@ def name_it(side: Side) -> str:
 
 def _one_arm(words: Sequence[str], blocks: str, how: str) -> RunConfig:
     """`blocks`: the flag of the number of blocks; `how`: what the user can do if the words name no arm or several."""
+    with RunOptions.as_written(written_keys(words)):
+        return _config_of_one_arm(words, blocks, how)
+
+
+def _config_of_one_arm(words: Sequence[str], blocks: str, how: str) -> RunConfig:
     options = RunOptions.parse(words)
     if given := _flags(options, ("num_repeats",)):
         raise ValueError(f"{given}: every block is one repeat; set the number of blocks with {blocks}")

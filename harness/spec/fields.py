@@ -10,6 +10,7 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import ClassVar, TypeVar
 
 from specbench.harness.text import nearest
 
-from .spellings import canonical, check_keys, check_renamed, one_each
+from .spellings import as_written, canonical, check_keys, check_renamed, key_of, one_each
 
 Value = str | int | float | bool | Path | tuple[str, ...] | tuple[int, ...] | tuple[float, ...] | None
 AnyOptions = TypeVar("AnyOptions", bound="Options")
@@ -48,6 +49,11 @@ class Option:
     @property
     def flag(self) -> str:
         return self.flags[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As a key: the field's name, and those of its long flags."""
+        return (self.name, *(key_of(flag) for flag in self.flags if flag.startswith("--")))
 
     @property
     def allowed_numbers(self) -> str:
@@ -92,6 +98,11 @@ class Options:
     def schema(cls) -> dict[str, Option]:
         """The options that the user can set, by name."""
         return {name: spec for name, spec in _all_options(cls).items() if name not in cls.EXCLUDED}
+
+    @classmethod
+    def as_written(cls, keys: Iterable[str]) -> AbstractContextManager[None]:
+        """Errors in it name these options as they were given."""
+        return as_written(keys, (spec.names for spec in cls.schema().values()))
 
     @classmethod
     def of(cls: type[AnyOptions], named: Mapping[str, Value]) -> AnyOptions:
@@ -220,15 +231,16 @@ def refuse_empty(name: str, value: object) -> None:
 
 def checked_table(table: Mapping[str, object], schema: Mapping[str, Option], where: str) -> dict[str, Value]:
     """The options in a TOML table. ValueError for an unknown key or a value of the wrong type."""
-    named = {canonical(key, schema): value for key, value in table.items()}
+    written = {canonical(key, schema): key for key in table}
+    named = {key: table[own] for key, own in written.items()}
     check_keys(named, tuple(schema), where)
-    return {key: _plain_value(schema[key], value, where) for key, value in named.items()}
+    return {key: _plain_value(schema[key], value, f"{where}.{written[key]}") for key, value in named.items()}
 
 
 def _plain_value(spec: Option, value: object, where: str) -> Value:
     kind = list if spec.is_many else str if spec.kind is Path else spec.kind
     is_number = kind is float and type(value) is int
     if not is_number and type(value) is not kind:
-        raise ValueError(f"{where}.{spec.name}: {value!r} is not allowed; allowed: {kind.__name__}")
-    refuse_empty(f"{where}.{spec.name}", value)
+        raise ValueError(f"{where}: {value!r} is not allowed; allowed: {kind.__name__}")
+    refuse_empty(where, value)
     return tuple(value) if isinstance(value, list) else value  # type: ignore[return-value]

@@ -1,9 +1,10 @@
-"""Accepted aliases, renamed options, and the error for an unknown name."""
+"""Accepted aliases, renamed options, the error for an unknown name, and errors that say names as they were written."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from specbench.harness.text import nearest
 
@@ -70,6 +71,31 @@ def canonical(word: str, known: Collection[str]) -> str:
         return word
     spelled = dashes + (ours.replace("_", "-") if dashes else ours)
     return spelled + equals + value if spelled in known else word
+
+
+def key_of(flag: str) -> str:
+    """The name in errors and in Python: `batch_sizes` for --batch-sizes."""
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def written_keys(words: Sequence[str]) -> list[str]:
+    """The names of the options among the words of a command line, without those of one letter."""
+    return [key_of(word.partition("=")[0]) for word in words if word.startswith("--")]
+
+
+@contextmanager
+def as_written(keys: Iterable[str], options: Iterable[Collection[str]]) -> Iterator[None]:
+    """An error in it that begins with the name of an option begins with the one that the user gave it. `keys`: as
+    given; `options`: all names of each."""
+    names = {name: every for every in options for name in every}
+    written = {other: key for key in keys for other in names.get(canonical(key, names), ())}
+    try:
+        yield
+    except ValueError as error:
+        name, colon, rest = str(error).partition(": ")
+        if colon and name in written and len(error.args) == 1:
+            error.args = (f"{written[name]}: {rest}",)
+        raise
 
 
 def check_renamed(word: str, known: Collection[str]) -> None:

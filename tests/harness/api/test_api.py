@@ -93,6 +93,7 @@ def test_an_ab(toy):
         ({"num_prompt": 3}, "No such option: num_prompt"),
         ({"num_prompts": 0}, "num_prompts"),
         ({"dtype": "int4"}, "dtype: 'int4' is not known; allowed: "),
+        ({"block_size": -1}, "^block_size: -1 is not allowed"),
         ({"strategy": []}, r"strategy: \[\] is empty; give one or more, or leave it out for the default"),
         ({"stop_token_ids": ()}, r"stop_token_ids: \(\) is empty"),
         ({"num_prompts": []}, r"num_prompts: \[\] is empty"),
@@ -107,6 +108,12 @@ def test_bad_options_are_value_errors(toy, options, message):
     with pytest.raises(ValueError, match=message):
         specbench.run(**{**toy, **options})
     assert not toy["output_dir"].exists()
+
+
+def test_loads_of_a_sweep_are_named_as_they_were_given(toy):
+    for name in ("batch_sizes", "max_concurrency"):
+        with pytest.raises(ValueError, match=f"^{name}: '0,2' is not allowed; allowed: different numbers >= 1"):
+            specbench.sweep(**toy, **{name: [0, 2]})
 
 
 def test_an_ab_takes_no_empty_list_either(toy):

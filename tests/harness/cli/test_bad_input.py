@@ -9,6 +9,7 @@ import typer
 from cli.conftest import assert_refused
 
 from specbench.harness.cli.main import app
+from specbench.harness.spec.spellings import key_of
 
 OPTIONS = [
     # what is added to a good command, and words of the one line
@@ -107,14 +108,14 @@ OPTIONS = [
     ("--logit-bias 5", "logit_bias: '5' is not allowed; write ID:BIAS"),
     ("--logit-bias x:1", "logit_bias: 'x:1' is not allowed; write ID:BIAS"),
     ("--logit-bias 128:-1", "logit_bias: token 128 is not allowed; the model has 0 to 127"),
-    ("--banned-token-id 4 --allowed-token-id 4", "allowed_token_ids: every one of them is banned"),
-    ("--bad-word 5,x", "bad_words: '5,x' is not allowed; write ID,ID,.."),
+    ("--banned-token-id 4 --allowed-token-id 4", "allowed_token_id: every one of them is banned"),
+    ("--bad-word 5,x", "bad_word: '5,x' is not allowed; write ID,ID,.."),
     ("--bad-word 5,128", "bad_words: token 128 is not allowed; the model has 0 to 127"),
     ("--min-tokens -1", "min_tokens: -1 is not allowed"),
     ("--seed -1", "seed: -1 is not allowed"),
     ("--stop-token-id -1", "stop_token_id: -1 is not allowed"),
     ("--stop-token-id 128", "stop_token_id: 128 is not allowed; the model has 0 to 127"),
-    (" ".join(f"--stop-token-id {i}" for i in range(9)), "stop_token_ids: 9 ids are not allowed; allowed: at most 8"),
+    (" ".join(f"--stop-token-id {i}" for i in range(9)), "stop_token_id: 9 ids are not allowed; allowed: at most 8"),
     ("--page-size 129", "page_size: 129 is not allowed; allowed: 1 to 128"),
     ("--page-size -1", "page_size: -1 is not allowed"),
     ("--num-pages 1", "num_pages: 1 is not allowed; must be >= 2"),
@@ -164,6 +165,18 @@ def test_usage(cli, toy, runs, options, words):
         ("power --aa x", "aa: 'x' is not a whole number"),
         ("accuracy --prompt-logprobs 3", "No such option: --prompt-logprobs"),
         ("train-head --target t --data d --out o --steps x", "steps: 'x' is not a whole number"),
+        ("sweep --batch-sizes 0", "error: batch_sizes: '0' is not allowed; allowed: different numbers >= 1, as 1,4,16"),
+        ("sweep --batch-sizes=abc", "error: batch_sizes: 'abc' is not allowed; allowed: different numbers >= 1"),
+        ("sweep --batch-sizes 4,4", "error: batch_sizes: '4,4' is not allowed; allowed: different numbers >= 1"),
+        ("sweep --batch-sizes 4", "error: batch_sizes: '4' is one load"),
+        ("sweep --batch-sizes 1,2 --max-concurrency 0", "error: max_concurrency: '0' is not allowed"),
+        ("accuracy --batch-size 0", "error: batch_size: 0 is not allowed; must be >= 1"),
+        ("accuracy --batch_size x", "error: batch_size: 'x' is not a whole number; allowed: 1 to 65536"),
+        ("run --block-size=-1", "error: block_size: -1 is not allowed"),
+        ("run --random-seed -1", "error: random_seed: -1 is not allowed; must be >= 0"),
+        ("run --model-path=", "error: model_path: is empty; give a value"),
+        ("ab -A ngram -B ngram --block-size x", "error: A: block_size: 'x' is not a whole number"),
+        ("power --aa 6 -s ngram --block-size x", "error: block_size: 'x' is not a whole number"),
         ("no-such-command", "No such command 'no-such-command'"),
     ],
 )
@@ -242,7 +255,7 @@ def test_no_value_may_be_empty(cli, tmp_path, monkeypatch):
     for words, parameter in _parameters(typer.main.get_command(app)):
         is_option = parameter.param_type_name == "option"
         result = cli(*words, parameter.opts[0] if is_option else "--", *[""] * max(parameter.nargs, 1))
-        name = parameter.name if is_option else r"\w+"  # the first of several arguments
+        name = key_of(parameter.opts[0]) if is_option else r"\w+"  # the first of several arguments
         if result.exit_code != 2 or not re.search(f"error: {name}: is empty; give a", result.stderr):
             accepted.append(" ".join((*words, parameter.name)))
     assert accepted == [] and list(tmp_path.iterdir()) == []

@@ -24,6 +24,7 @@ from specbench.harness.spec.options import GROUPS, OutputOptions, RunOptions
 from specbench.harness.spec.spellings import RENAMED, RENAMED_FILES, SYNONYMS, one_each
 from specbench.harness.store.codec import from_document, to_document
 from specbench.harness.training.config import TrainHeadOptions
+from specbench.workloads.assets.resolve import AssetError
 
 KINDS = [
     *(RunOptions, SweepOptions, AbOptions, PowerOptions, ProfileOptions, CertifyOptions, AccuracyOptions),
@@ -95,6 +96,33 @@ def test_keywords_that_are_no_options_are_named(named, message):
 def test_words_that_are_no_options_are_named(words, message):
     with pytest.raises(ValueError, match=message):
         parse(words)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["batch_sizes"], "batch_sizes: 0 is not allowed"),
+        (["loads"], "loads: 0 is not allowed"),
+        (["batch_sizes", "max_concurrency"], "max_concurrency: 0 is not allowed"),
+        (["seed"], "max_concurrency: 0 is not allowed"),
+    ],
+)
+def test_an_error_names_an_option_as_it_was_written(keys, said):
+    with pytest.raises(ValueError) as error, SweepOptions.as_written(keys):
+        raise ValueError("max_concurrency: 0 is not allowed")
+    assert str(error.value) == said
+
+
+def test_as_written_changes_no_other_error():
+    with pytest.raises(AssetError, match="^no network: max_concurrency"), SweepOptions.as_written(["batch_sizes"]):
+        raise AssetError("no network: max_concurrency")
+
+
+def test_a_recipe_s_key_is_named_as_it_was_written(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("[run]\nblock_size = 'x'\n")
+    with pytest.raises(ValueError, match=r"run\.block_size: 'x' is not allowed; allowed: int"):
+        RunOptions.of({"recipe": str(path)})
 
 
 def test_a_recipe_gives_values_to_options_that_are_not_named(tmp_path):
