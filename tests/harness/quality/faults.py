@@ -15,6 +15,7 @@ from specbench.harness.engines.native.core import round as engine_round
 from specbench.harness.engines.native.core.batch import StepBatch
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request
+from specbench.harness.engines.native.core.sampler import Mode
 from specbench.harness.quality.certificate.acceptance import Round
 
 Fault = Callable[[Engine], None]
@@ -83,8 +84,9 @@ def drafts_not_verified(engine: Engine) -> None:
 
 def lenient_acceptance(engine: Engine, within: float) -> None:
     """Greedy: a draft counts as accepted where its logit is within `within` of the best ("typical acceptance")."""
-    update, target = engine.builder.update, engine.builder.target
+    update, target, accept = engine.builder.update, engine.builder.target, engine.builder._accept
     seen: list[torch.Tensor] = []
+    spread: list[torch.Tensor | None] = []
 
     class Noted:
         def __getattr__(self, name: str):
@@ -94,19 +96,24 @@ def lenient_acceptance(engine: Engine, within: float) -> None:
             seen[:] = [target.logits(hidden_RH)]
             return seen[0]
 
+    def noted(b: StepBatch, mode: Mode) -> None:
+        spread[:] = [b.spread_R]
+        accept(b, mode)
+
     class Lenient:
         def __getattr__(self, name: str):
             return getattr(update, name)
 
         def accept_chain(self, sampled_BQ, rows, slots, *rest):
             drafts_BK, num_drafts_B = slots.drafts_SK[rows.slot_B], rows.num_drafts_B
-            logits_BKV = seen[0].view(*sampled_BQ.shape, -1)[:, :-1].float()
+            logits_RV = seen[0] if spread[0] is None else seen[0].index_select(0, spread[0])
+            logits_BKV = logits_RV.view(*sampled_BQ.shape, -1)[:, :-1].float()
             below_BK = logits_BKV.amax(-1) - logits_BKV.gather(2, drafts_BK.clamp(min=0).long().unsqueeze(2)).squeeze(2)
             good_BK = (below_BK <= within) & (drafts_BK >= 0) & (num_drafts_B > 0).unsqueeze(1)
             sampled_BQ[:, :-1] = torch.where(good_BK, drafts_BK, sampled_BQ[:, :-1])
             update.accept_chain(sampled_BQ, rows, slots, *rest)
 
-    engine.builder.target = Noted()  # type: ignore[assignment]
+    engine.builder.target, engine.builder._accept = Noted(), noted  # type: ignore[assignment,method-assign]
     engine.builder.update = Lenient()  # type: ignore[assignment]
 
 
