@@ -103,7 +103,7 @@ def new_experiment(
             begun = initial_record(run, to.argv)
             arms = tuple(replace(arm, notes=(names[arm.label], *arm.notes)) for arm in begun.arms)
             begun = replace(begun, arms=arms)
-        watcher, unchecked = _watcher(plan)
+        watcher, unchecked = _watcher(_readable_configs(plan, configs))
         begun = replace(begun, ab=AbRecord(plan=plan, unchecked=tuple(unchecked), names=names))
         directory = session.create(lambda: RunDirectory.create(to.folder, to.label, begun), to.folder)
         floors = [f for f in read_floors(directory.record.environment) if f.in_process == plan.in_process]
@@ -130,7 +130,7 @@ def resume_experiment(path: Path, argv: Sequence[str], progress: Progress, resum
             if plan.in_process:
                 run = session.enter(prepare(directory.config_to_go_on(), progress))
                 runner.check_same_inputs(directory, run)
-            watcher, _ = _watcher(plan)
+            watcher, _ = _watcher(_readable_configs(plan))
             session.resume(argv)
             _measure(session, run, plan, directory, watcher, progress)
         else:
@@ -152,14 +152,19 @@ def _session(plan: AbPlan, progress: Progress, resume: Resume) -> Session[RunDir
     return Session(progress, resume, close, is_worth_keeping=has_a_pair)
 
 
-def _watcher(plan: AbPlan) -> tuple[Watcher, list[str]]:
+def _watcher(known: Sequence[RunConfig]) -> tuple[Watcher, list[str]]:
     """The watcher of the blocks, and what it cannot check. Engines that run as separate programs share the GPU with the
     measured one, so the number of processes on the GPU means nothing then."""
-    known = [config for side in plan.sides if (config := _readable_config(side)) is not None]
     device = pick_device(known[0].device if known else "auto").type
     probe, unchecked = find_probe(device, os.environ)
     is_alone = not any(Engines(config.engine).takes_program(arm) for config in known for arm in config.arms)
     return Watcher(device, probe, 1 if is_alone else None), unchecked
+
+
+def _readable_configs(plan: AbPlan, planned: Configs = (None, None)) -> list[RunConfig]:
+    """Of the sides whose options are known here."""
+    found = (own or _readable_config(side) for side, own in zip(plan.sides, planned, strict=True))
+    return [config for config in found if config is not None]
 
 
 def _readable_config(side: Side) -> RunConfig | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from specbench.harness.experiments import ab_sides
 from specbench.harness.run.runner import Arms
+from specbench.harness.store.run_directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +36,21 @@ def test_measured_stored_shown_and_used(cli, small, runs, clock, tmp_path):
     assert json.loads(cli("power", "--format", "json").stdout) == floor
     used = cli("ab", "-A", "no-spec", "-B", "ngram:k=2", "--blocks", 6, "--in-process", *small)
     assert "6 blocks could detect changes of step time" in used.stderr and "(ngram:k=2 on toy," in used.stderr
+
+
+def test_the_one_arm_is_planned_once_and_both_sides_run_it(cli, small, runs, monkeypatch):
+    planned = []
+
+    def plan(options, check, whole=ab_sides.plan_run):
+        planned.append(options.strategy)
+        return whole(options, check)
+
+    monkeypatch.setattr(ab_sides, "plan_run", plan)
+    assert cli("power", "--aa", 2, "--in-process", "-s", "ngram:k=2", *small).exit_code == 0
+    assert planned == [("ngram:k=2",)]
+    (run,) = runs.iterdir()
+    a, b = RunDirectory.open(run).record.config.arms
+    assert (a.label, b.label) == ("A", "B") and a == replace(b, label="A")
 
 
 def test_nothing_stored(cli):
