@@ -39,7 +39,7 @@ def check_head(
 
       specbench check-head heads/smollm2 --evaluate 80 --dataset-name humaneval,mt-bench,gsm8k
     """
-    from specbench.harness.experiments.check_head import try_head
+    from specbench.harness.experiments.check_head import store_evaluations, try_head
 
     from .progress import RunProgress
 
@@ -50,6 +50,8 @@ def check_head(
         typer.echo(json.dumps({"ok": report.ok, **record}, indent=2))
     else:
         _print(report, evaluations)
+    if options.write:
+        store_evaluations(head, evaluations)
     end(ExitCode.PASSED if report.ok else ExitCode.FAILED)
 
 

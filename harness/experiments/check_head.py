@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from specbench.harness.run.remaining import Remaining
 from specbench.harness.run.runner import block_name
 from specbench.harness.spec.commands import CheckHeadOptions
 from specbench.harness.store.files import write_json
-from specbench.harness.store.writing import writing
+from specbench.harness.store.writing import check_writable, writing
 from specbench.harness.training.check import HeadReport, check_head, find_head
 from specbench.harness.training.evaluate import HeadEvaluation, Outputs, answers, evaluation_of, pooled
 from specbench.harness.training.load import LoadedTarget, load_for_training
-from specbench.harness.training.model_card import ACCEPTANCE, write_model_card
+from specbench.harness.training.model_card import ACCEPTANCE, check_has_card, write_model_card
 from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.assets.table import asset_of_workload
 from specbench.workloads.base import Workload, WorkloadRequest
@@ -31,14 +31,17 @@ _PROMPTS = (
 
 
 def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple[HeadReport, list[HeadEvaluation]]:
-    """`head`: a folder, a hub name, or shipped:NAME. `write` adds the results to its model card. ValueError if the head
-    cannot be loaded."""
+    """`head`: a folder, a hub name, or shipped:NAME. ValueError if the head cannot be loaded; with `write` also if
+    the results could not be stored."""
     if options.write and not options.evaluate:
         raise ValueError("write: there is nothing to store without --evaluate N")
     texts = options.workloads if options.evaluate else ()
     for text in texts:
         lookup(WORKLOADS, text.partition("=")[0], "workload")
     head = find_head(str(head), progress.asset)  # before the target is loaded
+    if options.write:
+        check_has_card(head)
+        check_writable("write", head)
     progress.say(f"loading {options.target}")
     loaded = load_for_training(options.target, options.device, options.dtype, progress.asset)
     workloads = {text: _workload(text, loaded, options, progress) for text in texts}
@@ -46,11 +49,15 @@ def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple
     progress.say(f"checking {head.name} on {len(prompts)} prompts")
     report = check_head(head, loaded.model, [tuple(ids) for ids in prompts], loaded.stop_token_ids, k=options.k)
     evaluations = _evaluate(head, loaded, workloads, options, progress)
-    if options.write:
-        with writing("write", head):
-            write_json(head / ACCEPTANCE, evaluations)
-            write_model_card(head)
     return report, evaluations
+
+
+def store_evaluations(head: Path, evaluations: Sequence[HeadEvaluation]) -> None:
+    """Stores them next to the head, and rewrites its model card."""
+    folder = find_head(str(head))
+    with writing("write", folder):
+        write_json(folder / ACCEPTANCE, evaluations)
+        write_model_card(folder)
 
 
 def _workload(text: str, loaded: LoadedTarget, options: CheckHeadOptions, progress: Progress) -> Workload:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,3 +24,14 @@ def writing(field: str, path: Path) -> Iterator[None]:
             raise CannotWriteError(f"{field}: cannot write to {path}: {at_fault} is not a directory") from error
         where = "" if Path(str(at_fault)) == path else f" ({at_fault})"
         raise CannotWriteError(f"{field}: cannot write to {path}: {error.strerror or error}{where}") from error
+
+
+def check_writable(field: str, folder: Path) -> None:
+    """Before hours of work whose results go there. Creates nothing. CannotWriteError if it cannot be written."""
+    whole = folder.absolute()
+    existing = next(path for path in (whole, *whole.parents) if path.exists())
+    with writing(field, folder):
+        if not existing.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(existing))

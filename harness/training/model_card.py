@@ -20,11 +20,16 @@ _TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 _CURVE_ROWS = 12
 
 
+def check_has_card(head_dir: Path) -> None:
+    """ValueError if the folder was not made by `train-head`."""
+    if not (head_dir / TRAINING).is_file():
+        raise ValueError(f"write: {head_dir} has no {TRAINING}; only a head made by train-head has a card to write")
+
+
 def write_model_card(head_dir: Path) -> None:
     """Raises ValueError if the folder was not made by `train-head`."""
+    check_has_card(head_dir)
     training, acceptance, log = (head_dir / name for name in (TRAINING, ACCEPTANCE, LOG))
-    if not training.is_file():
-        raise ValueError(f"{head_dir} has no {TRAINING}; only a head made by train-head has a card to write")
     record = read_json_object(training)
     evaluations: Any = read_json(acceptance) if acceptance.is_file() else []
     rules = {

@@ -8,9 +8,7 @@ OUT/             config.json, model.safetensors, training.json, training_log.csv
 from __future__ import annotations
 
 import dataclasses
-import errno
 import gc
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +20,7 @@ from specbench.harness.engines.native.models.config import read_config
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.registry import BASELINE
 from specbench.harness.store.files import write_json
-from specbench.harness.store.writing import writing
+from specbench.harness.store.writing import check_writable, writing
 from specbench.workloads.guarded import read_json_object
 from specbench.workloads.json_values import JsonObject
 
@@ -128,9 +126,9 @@ def check_out(options: TrainHeadOptions) -> None:
         raise ValueError(f"out: {out} already holds a checkpoint; give another --out, or --resume")
     if options.resume and not _can_resume(options):
         raise ValueError(f"resume: no training has begun in {out}; give its --out, or drop --resume to start one there")
-    _check_writable("out", out)
+    check_writable("out", out)
     if not responses.is_dir():  # finished ones may be shared read-only
-        _check_writable("responses", responses)
+        check_writable("responses", responses)
 
 
 def _can_resume(options: TrainHeadOptions) -> bool:
@@ -139,16 +137,6 @@ def _can_resume(options: TrainHeadOptions) -> bool:
     is_own = responses.resolve().is_relative_to(out.resolve())
     has_begun = is_own and (responses / _DESCRIBED).is_file() and not (out / _HEAD).exists()
     return has_begun or (out / _CHECKPOINT).is_file()
-
-
-def _check_writable(field: str, folder: Path) -> None:
-    whole = folder.absolute()
-    existing = next(path for path in (whole, *whole.parents) if path.exists())
-    with writing(field, folder):
-        if not existing.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
-        if not os.access(existing, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(existing))
 
 
 def make_trainer(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app
+from specbench.harness.experiments import check_head as check_head_command
 
 TRAIN = ["train-head", "--target", "nobody", "--data", "x", "--out", "o"]
 
@@ -31,6 +34,29 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, arguments,
     assert result.exit_code == 2
     assert message in result.stderr and len(result.stderr.strip().splitlines()[-1:]) == 1
     assert "Traceback" not in result.output and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("is_trained", "may_write", "message"),
+    [
+        (
+            False,
+            True,
+            "write: HEAD has no training.json; only a head made by train-head has a card to write",
+        ),
+        (True, False, "write: cannot write to HEAD: Permission denied"),
+    ],
+)
+def test_an_evaluation_that_could_not_be_stored_is_refused_before_anything_loads(
+    tmp_path, monkeypatch, is_trained, may_write, message
+):
+    monkeypatch.setattr(check_head_command, "find_head", lambda *_: tmp_path)
+    monkeypatch.setattr(check_head_command, "load_for_training", None)  # must not be reached
+    if is_trained:
+        (tmp_path / "training.json").write_text("{}")
+    monkeypatch.setattr("os.access", lambda path, mode: may_write or not mode & os.W_OK)
+    result = CliRunner().invoke(app, ["check-head", str(tmp_path), "--evaluate", "2", "--write"])
+    assert result.exit_code == 2 and f"error: {message.replace('HEAD', str(tmp_path))}\n" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["train-head", "check-head"])

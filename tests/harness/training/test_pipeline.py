@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import statistics
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +15,9 @@ from safetensors.torch import load_file, save_file
 from toy.checkpoints import llama_config, load_written, write_llama
 from toy.engines import generate, make_engine, named_strategy, request
 from toy.plans import CPU
+from typer.testing import CliRunner
 
+from specbench.harness.cli.main import app
 from specbench.harness.engines.native.models.eagle3_loader import load_eagle3
 from specbench.harness.experiments import check_head as check_head_command
 from specbench.harness.experiments.check_head import try_head
@@ -198,6 +201,28 @@ def test_check_head_says_which_part_it_is_at_and_how_long_the_rest_takes(head, t
     assert watcher.blocks[0] == ("part 1 of 2: w=file at temperature 0.0", 3)
     assert re.fullmatch(r"part 2 of 2: w=file at temperature 0\.7, about \d+ s left", watcher.blocks[1][0])
     assert watcher.said == ["loading toy", "checking out on 4 prompts"]
+
+
+@pytest.mark.parametrize("taken", ["", "README.md", "acceptance.json"])
+def test_check_head_stores_its_evaluation_after_it_is_shown(head, target, tmp_path, monkeypatch, taken):
+    """`taken`: a file of the head that is a directory."""
+    folder = shutil.copytree(head[0], tmp_path / "out")
+    if taken:
+        (folder / taken).unlink(missing_ok=True)
+        (folder / taken).mkdir()
+    prompts = tuple(Prompt(id=str(n), token_ids=(5, 6, n), max_tokens=8, text="") for n in range(3))
+    workload = Workload(name="w", prompts=prompts, rule="r", source="s")
+    monkeypatch.setattr(check_head_command, "load_for_training", lambda *_: target)
+    monkeypatch.setattr(check_head_command, "lookup", lambda *_: lambda *_: workload)
+    words = ["check-head", folder, "--evaluate", 3, "--workload", "w=file", "--k", 3, "--write"]
+    result = CliRunner().invoke(app, list(map(str, words)))
+    assert "w, K = 3, temperature 0.0: acceptance length" in result.stdout
+    if taken:
+        error = f"error: write: cannot write to {folder}: Is a directory ({folder / taken})\n"
+        assert result.exit_code == 2 and result.stderr.endswith(error)
+    else:
+        (stored,) = json.loads((folder / "acceptance.json").read_text())
+        assert stored["k"] == 3 and "3 prompts" in (folder / "README.md").read_text()
 
 
 def test_several_workloads_are_evaluated_on_their_own_and_together(head, target, monkeypatch):

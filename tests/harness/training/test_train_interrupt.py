@@ -179,6 +179,6 @@ def test_folders_that_cannot_be_written_are_named_by_their_option_before_anythin
         result = CliRunner().invoke(app, words(replace(options, **{option: folder})))
         assert result.exit_code == 2 and "loading" not in result.stderr and not options.out.exists()
         assert f"error: {option}: cannot write to {folder}: Not a directory" in result.stderr
-    monkeypatch.setattr(pipeline.os, "access", lambda *_: False)
+    monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(ValueError, match=f"out: cannot write to {options.out}: Permission denied"):
         pipeline.check_out(options)
