@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +42,33 @@ def test_table_json_and_files(cli, run):
     text = (run.path / "bound.md").read_text()
     assert "plots/bound.png" in text and (run.path / "plots" / "bound.png").stat().st_size > 10_000
     assert text.startswith(cli("bound", run.path, "--format", "md").stdout.rstrip())
+
+
+@pytest.mark.parametrize("taken", ["bound.json", "bound.md"])
+def test_files_that_cannot_be_written_are_named_after_the_table(cli, run, taken):
+    (run.path / taken).mkdir()
+    shown = cli("bound", run.path, "--write")
+    assert shown.exit_code == 2 and "is the fastest arm" in shown.stdout
+    error = f"specbench: error: write: cannot write to {run.path}: Is a directory ({run.path / taken})"
+    assert shown.stderr.splitlines()[-1] == error and "wrote" not in shown.stderr
+
+
+@pytest.mark.parametrize("where", ["the run", "its plots"])
+def test_a_folder_that_cannot_be_written_is_named(cli, run, monkeypatch, where):
+    plots = run.path / "plots"
+    if where == "the run":
+        shutil.rmtree(plots)
+        monkeypatch.setattr(Path, "mkdir", refuse_to_write)
+    else:
+        shutil.rmtree(plots)
+        plots.write_text("")
+    shown = cli("bound", run.path, "--write")
+    reason = f"{plots} is not a directory" if where == "its plots" else f"Permission denied ({plots})"
+    assert shown.exit_code == 2 and f"error: write: cannot write to {run.path}: {reason}\n" in shown.stderr
+
+
+def refuse_to_write(path: Path, *_, **__) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
 
 def test_both_renderers_draw_every_row(run):

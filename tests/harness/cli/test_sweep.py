@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from cli.conftest import assert_refused
 
 from specbench.harness.engines.native import adapter as native
 from specbench.harness.experiments import sweep as sweep_experiment
@@ -83,6 +84,29 @@ def test_a_dry_run_measures_nothing(cli, toy_sweep, runs, blocks):
     )
     plan = json.loads(cli(*toy_sweep, *GRID, "--dry-run", "--format", "json").stdout)
     assert [p["max_concurrency"] for p in plan["points"]] == [1, 2] and [a["label"] for a in plan["arms"]] == LABELS
+
+
+def test_a_folder_that_takes_no_sweep_is_named_before_anything_is_measured(cli, toy_sweep, runs, blocks, monkeypatch):
+    file = runs.parent / "file"
+    file.write_text("")
+    for folder in (file, file / "runs"):
+        assert_refused(cli(*toy_sweep, *GRID, "--output-dir", folder), runs, f"output_dir: {file} is not a directory")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert_refused(cli(*toy_sweep, *GRID), runs, f"output_dir: cannot write to {runs.parent}")
+    assert blocks == []
+
+
+@pytest.mark.parametrize("taken", ["crossover.json", "crossover.md", "draft_table.json"])
+def test_a_report_that_cannot_be_written_is_named(cli, toy_sweep, only_sweep, taken):
+    assert cli(*toy_sweep, *GRID).exit_code == 0
+    file = only_sweep().path / taken
+    file.unlink()
+    file.mkdir()
+    shown = cli("show", only_sweep().path, "--write")
+    error = f"error: write: cannot write to {only_sweep().path}: Is a directory ({file})\n"
+    assert shown.exit_code == 2 and shown.stderr.endswith(error) and "TPOT" in shown.stdout
+    again = cli("sweep", "--resume", only_sweep().path)
+    assert again.exit_code == 2 and f"Is a directory ({file})\n" in again.stderr
 
 
 def test_refused_arms_are_rows(cli, toy_sweep, only_sweep):
