@@ -1,25 +1,32 @@
 // Matrix products of few rows, y = x @ weight.T, at the speed of reading the weights. See bulk_gemm.py.
 //
-// A block owns M outputs at a time and streams their weights through shared memory in stages of KC inputs, by bulk tensor
-// copies. It starts them before it waits for the kernel that computes x (programmatic dependent launch). One warp copies.
-// Each of the others multiplies by tensor cores (mma m16n8k16) a slice of a stage's inputs; their sums meet in shared memory
-// in a fixed order, so that a row's sum depends neither on M nor on how many rows there are.
+// A block owns M outputs at a time and streams their weights through shared memory in stages, by bulk tensor copies. It starts
+// them before it waits for the kernel that computes x (programmatic dependent launch). One warp copies. Each of the others
+// multiplies by tensor cores (mma m16n8k16) a slice of the inputs; their sums meet in shared memory in a fixed order, so that a
+// row's sum depends neither on the launch nor on how many rows there are.
 //
-// Constants of a compilation: M outputs of a block (gate and up rows counted), STAGES, NT tiles of 8 rows, GATED, HALF
-// (fp16, else bf16). Rows of x that do not exist are not copied: what lies in their place only reaches their own sums.
+// In a cluster of SPLIT blocks each has M outputs too, the same, but only its share of the slices, and copies only these inputs
+// of x. SPLIT warps share a slice, each with its share of the outputs, and each block gets the sums of one share.
+//
+// Constants of a compilation: M outputs of a cluster (gate and up rows counted), SPLIT, HELD slices of which a stage holds 64
+// inputs, STAGES, NT tiles of 8 rows, GATED, HALF (fp16, else bf16). Rows of x that do not exist are not copied: what lies in
+// their place only reaches their own sums.
 
 #include "hopper.cuh"
 
-constexpr int SLICES = 4;  // of a stage's inputs, one a warp
-constexpr int LINE = 64;   // inputs of a slice: 128 bytes of a row, whose 16-byte words are swizzled
-constexpr int KC = SLICES * LINE;
+constexpr int SLICES = 4;            // of the inputs: 64 of every 256 belong to each
+constexpr int LINE = 64;             // of such inputs: 128 bytes of a row, whose 16-byte words are swizzled
+constexpr int OWN = SLICES / SPLIT;  // slices of a block
+constexpr int TURNS = OWN / HELD;    // stages that hold a line of each
 constexpr int ROWS = NT * 8;
-constexpr int WEIGHT_SLICE = M * LINE * 2;  // bytes
-constexpr int STAGE = KC * (M + ROWS) * 2;
-constexpr int MT = M / 16;  // tiles of 16 outputs
+constexpr int WEIGHT_LINES = M * LINE * 2, STAGE = HELD * (WEIGHT_LINES + ROWS * LINE * 2);  // bytes
+constexpr int MT = M / SPLIT / 16;         // tiles of 16 weight rows of a warp, and of those whose sums meet in a block
+constexpr int TILE = GATED ? 8 : 16;       // outputs of such a tile: 8 gate and 8 up rows, or 16 rows
 constexpr int OUTPUTS = GATED ? M / 2 : M;
-constexpr int SUM_PITCH = M + 4;  // floats
-static_assert(M % 16 == 0, "tiles must be whole");
+constexpr int QUADS = 32 * 16;             // bytes of the sums of a warp for 16 weight rows and 8 rows of x
+constexpr int SUMS = SLICES * MT * NT * QUADS;
+static_assert(M % (16 * SPLIT) == 0, "tiles must be whole");
+static_assert(STAGES % TURNS == 0, "a stage holds the same slices each time: their warps wait for no other stage");
 
 // [slice][gate, up][output][LINE]
 __device__ __forceinline__ void copy_weights(u32 to, const TensorMap& map, int slice, int output, u32 barrier, u64 policy) {
@@ -36,13 +43,29 @@ __device__ __forceinline__ void copy_x(u32 to, const TensorMap& map, int slice, 
       "l"(&map), "r"(0), "r"(slice), "r"(barrier) : "memory");
 }
 
-// Which stage comes next, the parity of its barriers' phase, and the tile and inputs that it holds.
-struct Turn {
-  int stage = 0, parity = 0, tile = blockIdx.x, chunk = 0;
+// Of the warps that multiply.
+__device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(SLICES * 32) : "memory"); }
 
+// The stage of a step, and the parity of its barriers' phase.
+struct Turn {
+  int stage = 0, parity = 0;
+
+  __device__ __forceinline__ void skip(int steps) {
+    stage += steps;
+    if (stage >= STAGES) stage -= STAGES, parity ^= 1;
+  }
+};
+
+// What a block copies: lines of HELD slices a step, of one tile after another.
+struct Copied : Turn {
+  int tile = blockIdx.x / SPLIT, step = 0;
+
+  __device__ __forceinline__ int line() const {
+    return step / TURNS * SLICES + blockIdx.x % SPLIT * OWN + step % TURNS * HELD;
+  }
   __device__ __forceinline__ void next(int num_chunks) {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-    if (++chunk == num_chunks) chunk = 0, tile += gridDim.x;
+    skip(1);
+    if (++step == num_chunks * TURNS) step = 0, tile += gridDim.x / SPLIT;
   }
 };
 
@@ -50,9 +73,9 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
     bulk_gemm(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map,
              const u16* __restrict__ bias, u16* __restrict__ out, int num_rows, int num_outputs, int num_chunks) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  float* sums = (float*)(shared + STAGES * STAGE);  // [SLICES][ROWS][SUM_PITCH]
   const u32 stages = shared_address(shared);
-  const u32 full = shared_address(sums + SLICES * ROWS * SUM_PITCH), empty = full + STAGES * 8;
+  const u32 sums = stages + STAGES * STAGE;  // [slice][tile of outputs][tile of rows][lane][4]
+  const u32 full = sums + SUMS, empty = full + STAGES * 8;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int num_tiles = (num_outputs + OUTPUTS - 1) / OUTPUTS;
 
@@ -60,24 +83,27 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; s++) {
       barrier_init(full + s * 8, 1);
-      barrier_init(empty + s * 8, SLICES);
+      barrier_init(empty + s * 8, HELD * SPLIT);
     }
     asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
   }
-  __syncthreads();
+  if (SPLIT == 1)
+    __syncthreads();
+  else
+    cluster_sync();
 
   if (warp == SLICES) {
     if (lane == 0) {
       const u64 policy = evict_first();
-      auto start_weights = [&](const Turn& turn) {
+      auto start_weights = [&](const Copied& turn) {
         const u32 barrier = full + turn.stage * 8;
-        barrier_expect(barrier, KC * 2 * (M + num_rows));
-        copy_weights(stages + turn.stage * STAGE, weight_map, turn.chunk * SLICES, turn.tile * OUTPUTS, barrier, policy);
+        barrier_expect(barrier, HELD * LINE * 2 * (M + num_rows));
+        copy_weights(stages + turn.stage * STAGE, weight_map, turn.line(), turn.tile * OUTPUTS, barrier, policy);
       };
-      auto start_x = [&](const Turn& turn) {
-        copy_x(stages + turn.stage * STAGE + SLICES * WEIGHT_SLICE, x_map, turn.chunk * SLICES, full + turn.stage * 8);
+      auto start_x = [&](const Copied& turn) {
+        copy_x(stages + turn.stage * STAGE + HELD * WEIGHT_LINES, x_map, turn.line(), full + turn.stage * 8);
       };
-      Turn ahead, behind;
+      Copied ahead, behind;
       while (ahead.parity == 0 && ahead.tile < num_tiles) start_weights(ahead), ahead.next(num_chunks);
       asm volatile("griddepcontrol.wait;" ::: "memory");
       while (behind.parity == 0 && behind.tile < num_tiles) start_x(behind), behind.next(num_chunks);
@@ -87,15 +113,20 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
         start_x(ahead);
       }
     }
+    __syncwarp();
+    if (SPLIT > 1) cluster_sync();  // a cluster has one tile
     return;
   }
 
-  const u32 weights_at = stages + warp * WEIGHT_SLICE, x_at = stages + SLICES * WEIGHT_SLICE;
-  const int line = warp * num_rows + lane % 8;
+  const int slice = warp / SPLIT, group = warp % SPLIT, part = blockIdx.x % SPLIT;
+  const u32 weights_at = stages + slice % HELD * WEIGHT_LINES, x_at = stages + HELD * WEIGHT_LINES;
+  const int x_line = slice % HELD * num_rows + lane % 8;
+  const int weight_line = (GATED ? lane / 8 % 2 * (M / 2) + lane % 8 : lane % 16) + group * MT * TILE;
   Turn turn;
-  for (int tile = blockIdx.x; tile < num_tiles; tile += gridDim.x) {
+  turn.skip(slice / HELD);
+  for (int tile = blockIdx.x / SPLIT; tile < num_tiles; tile += gridDim.x / SPLIT) {
     float acc[MT][NT][4] = {};
-    for (int chunk = 0; chunk < num_chunks; chunk++, turn.next(num_chunks)) {
+    for (int chunk = 0; chunk < num_chunks; chunk++, turn.skip(TURNS)) {
       barrier_wait(full + turn.stage * 8, turn.parity);
       const u32 offset = turn.stage * STAGE;
 #pragma unroll
@@ -103,11 +134,11 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
         u32 b[NT][2];
 #pragma unroll
         for (int t = 0; t < NT; t++)
-          load_tile_8(b[t], word_at(offset + x_at, line + t * 8, step * 2 + lane / 8 % 2));
+          load_tile_8(b[t], word_at(offset + x_at, x_line + t * 8, step * 2 + lane / 8 % 2));
 #pragma unroll
         for (int m = 0; m < MT; m++) {
           u32 a[4];
-          load_tile_16(a, word_at(offset + weights_at, m * 16 + lane % 16, step * 2 + lane / 16));
+          load_tile_16(a, word_at(offset + weights_at, weight_line + m * TILE, step * 2 + lane / 16));
 #pragma unroll
           for (int t = 0; t < NT; t++) multiply(acc[m][t], a, b[t]);
         }
@@ -115,30 +146,45 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
       __syncwarp();
       if (lane == 0) barrier_arrive(empty + turn.stage * 8);
     }
-    if (tile >= gridDim.x) asm volatile("bar.sync 1, %0;" ::"n"(SLICES * 32) : "memory");  // the sums of the tile before have been read
+    if (tile >= gridDim.x) meet();  // the sums of the tile before have been read
+    auto place = [&](int slice, int i) { return sums + (slice * MT * NT + i) * QUADS + lane * 16; };
 #pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-      for (int t = 0; t < NT; t++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          const int output = m * 16 + lane / 4 + i / 2 * 8, row = t * 8 + lane % 4 * 2 + i % 2;
-          sums[(warp * ROWS + row) * SUM_PITCH + output] = acc[m][t][i];
-        }
-    asm volatile("bar.sync 1, %0;" ::"n"(SLICES * 32) : "memory");
-    const int first = tile * OUTPUTS;
-    for (int i = threadIdx.x; i < num_rows * OUTPUTS; i += SLICES * 32) {
-      const int row = i / OUTPUTS, output = i % OUTPUTS;
-      if (first + output >= num_outputs) continue;
-      float y = 0, up = 0;
+    for (int i = 0; i < MT * NT; i++)
+      if (SPLIT == 1)
+        store_quad(place(slice, i), acc[i / NT][i % NT]);
+      else
+        store_quad_in_cluster(address_in(place(part * OWN + slice, i), group), acc[i / NT][i % NT]);
+    if (SPLIT == 1)
+      meet();
+    else
+      cluster_sync();
+    for (int i = warp; i < MT * NT; i += SLICES) {
+      float y[4] = {};
 #pragma unroll
       for (int s = 0; s < SLICES; s++) {
-        y += sums[(s * ROWS + row) * SUM_PITCH + output];
-        if (GATED) up += sums[(s * ROWS + row) * SUM_PITCH + OUTPUTS + output];
+        float q[4];
+        load_quad(q, place(s, i));
+#pragma unroll
+        for (int c = 0; c < 4; c++) y[c] += q[c];
       }
-      if (bias != nullptr) y += widened(bias[first + output]);
-      if (GATED) y = silu_times(y, up);
-      out[(long long)row * num_outputs + first + output] = rounded(y);
+      const int row = i % NT * 8 + lane / 4, first = tile * OUTPUTS + (part * MT + i / NT) * TILE;
+      u16* line = out + (long long)row * num_outputs;
+#pragma unroll
+      for (int half = 0; half < TILE / 8; half++) {  // of 8 outputs
+        float one = y[half * 2], other = y[half * 2 + 1];  // rows
+        const int at = first + half * 8;
+        if (bias != nullptr && at + lane / 4 < num_outputs) {
+          const float more = widened(bias[at + lane / 4]);
+          one += more, other += more;
+        }
+        if (GATED) one = silu_times(one, y[2]), other = silu_times(other, y[3]);
+        const u32 pair = transposed(rounded_pair(one, other));  // outputs of a row
+        const int output = at + lane % 4 * 2;
+        const bool is_there = row < num_rows && output < num_outputs;
+        if (is_there && num_outputs % 2 == 0) *(u32*)(line + output) = pair;
+        if (is_there && num_outputs % 2) line[output] = (u16)pair;
+        if (is_there && num_outputs % 2 && output + 1 < num_outputs) line[output + 1] = (u16)(pair >> 16);
+      }
     }
   }
 }

@@ -8,8 +8,9 @@ Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from pathlib import Path
 
 import torch
@@ -19,36 +20,43 @@ from specbench.kernels import cuda_source
 
 ROW_BLOCKS = (8, 16, 32, 40, 48)  # numbers of rows are padded to one of these: each is a compilation
 MAX_ROWS = ROW_BLOCKS[-1]
-_SLICES = 4  # of a stage's inputs: one for each warp that multiplies
-_LINE = 64  # inputs of a slice: 128 bytes of a row
-_INPUTS = _SLICES * _LINE  # of a stage; behind the last input a copy reads zeros
-_OUTPUTS = (16, 32, 48, 64)  # of a block; a warp holds the sums of 64 for 48 rows in 176 registers
-_MIN_ELEMENTS = 1 << 18
-_MAX_STAGES = 12
+_SLICES = 4  # of the inputs, and warps that multiply
+_LINE = 64  # inputs of a slice in a row: 128 bytes
+_INPUTS = _SLICES * _LINE  # of which each slice has a line; behind the last input a copy reads zeros
+_FEW_ROWS = 16  # whose copies cost little
+_OUTPUTS = (16, 32, 48, 64)  # of a warp
+_MORE_OUTPUTS = (80, 96, 112)  # for more rows; a warp holds the sums of 112 for 48 rows in 246 registers
+_MIN_ELEMENTS, _MIN_SPLIT_ELEMENTS = 1 << 18, 1 << 21
+_MIN_STAGE_BYTES = 8 << 10  # of weights: as fast as one thread starts copies
+_MAX_LINES = 48  # of slices, in all stages
 _NUM_SMS = 132  # multiprocessors of an H100 or H200
 _FILE = Path(__file__).with_name("bulk_gemm.cu")
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Outputs that a block multiplies at a time (gate and up counted), padded rows, and stages in shared memory."""
+    """Outputs that a cluster of `split` blocks multiplies at a time (gate and up counted), padded rows, stages in
+    shared memory, and slices of which a stage holds a line."""
 
     outputs: int
     rows: int
     num_stages: int
+    split: int = 1
+    held: int = _SLICES
 
     @property
     def shared_bytes(self) -> int:
-        barriers = 2 * 8 * self.num_stages
-        return self.num_stages * _stage_bytes(self.outputs, self.rows) + _sum_bytes(self.outputs, self.rows) + barriers
+        sums = _SLICES * self.rows * self.outputs // self.split * 4
+        return sums + self.num_stages * (self.stage_bytes + 2 * 8)
 
+    @property
+    def stage_bytes(self) -> int:
+        return (self.outputs + self.rows) * self.held * _LINE * 2
 
-def _stage_bytes(outputs: int, rows: int) -> int:
-    return (outputs + rows) * _INPUTS * 2
-
-
-def _sum_bytes(outputs: int, rows: int) -> int:
-    return _SLICES * rows * (outputs + 4) * 4
+    @property
+    def turns(self) -> int:
+        """Stages that hold a line of each slice of a block; their number divides that of all stages."""
+        return _SLICES // self.split // self.held
 
 
 def bulk_tiles(x_TI: Tensor, weight_OI: Tensor, is_gated: bool = False) -> Tiles | None:
@@ -74,24 +82,36 @@ def _met_tiles(
 @cache
 def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, num_sms: int = _NUM_SMS) -> Tiles | None:
     """The launch of a shape by the bytes that the busiest multiprocessor copies; None for small weights and inputs that
-    leave something of a line over. `num_outputs` counts gate and up. Rows come from the L2 cache and count a quarter,
-    beyond 32 a little less: of 33 to 40, 7 rounds of 32 outputs of Llama-3.1-8B's gate and up are faster than 5 of 48.
+    leave something of a line over. `num_outputs` counts gate and up. Rows come from the L2 cache and count a quarter.
 
-    Measured on an H200 by benchmarks/products_gpu.py: as many stages as fit are best, and so is one block a
-    multiprocessor. From 64 rows on the copies of x, which each block makes, cost more than cuBLAS takes.
+    Measured on an H200 (benchmarks/kernels.md): as many stages as fit are best, and so is one block a multiprocessor.
+    More than 16 rows are copied less often where a block has more outputs, or half of the inputs: sustained rounds of
+    32 and 40 rows are 3 to 4% shorter, those of up to 8 rows 1% longer. From 64 rows on the copies of x, which each
+    block makes, cost more than cuBLAS takes.
     """
     if num_outputs * num_inputs < _MIN_ELEMENTS or num_inputs % _LINE:
         return None
     rows = next(block for block in ROW_BLOCKS if block >= num_rows)
-    copied_rows = rows / (4 if rows <= 32 else 5.5)
 
-    def cost(outputs: int) -> float:
-        rounds = -(-num_outputs // (outputs * num_sms))
-        return rounds * (outputs + copied_rows)
+    def cost(tiles: Tiles) -> float:
+        rounds = -(-num_outputs // (tiles.outputs * (num_sms // tiles.split)))
+        fits = tiles.num_stages >= max(2 * tiles.turns, 3) and (tiles.split == 1 or rounds == 1)
+        return rounds * (tiles.outputs + rows / 4) / tiles.split if fits else inf
 
-    outputs = min(_OUTPUTS, key=cost)
-    room = cuda_source.MAX_SHARED_BYTES - _sum_bytes(outputs, rows)
-    return Tiles(outputs, rows, min(room // (_stage_bytes(outputs, rows) + 16), _MAX_STAGES))
+    if rows <= _FEW_ROWS:
+        return min((fitting(outputs, rows) for outputs in _OUTPUTS), key=cost)
+    splits = (1, 2) if num_outputs * num_inputs >= _MIN_SPLIT_ELEMENTS else (1,)
+    of_warp = _OUTPUTS + _MORE_OUTPUTS
+    return min((fitting(outputs * split, rows, split) for split in splits for outputs in of_warp), key=cost)
+
+
+def fitting(outputs: int, rows: int, split: int = 1) -> Tiles:
+    """With as many stages as fit: for few rows of lines of all slices, else of as few as are worth a copy."""
+    most = _SLICES // split
+    few = (held for held in (1, 2) if rows > _FEW_ROWS and outputs * held * _LINE * 2 >= _MIN_STAGE_BYTES)
+    empty = Tiles(outputs, rows, 0, split, min(next(few, most), most))
+    room = (cuda_source.MAX_SHARED_BYTES - empty.shared_bytes) // (empty.stage_bytes + 16)
+    return replace(empty, num_stages=min(room, _MAX_LINES // empty.held) // empty.turns * empty.turns)
 
 
 def bulk_linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, tiles: Tiles) -> Tensor:
@@ -107,6 +127,8 @@ def bulk_gated(x_TI: Tensor, gate_up_XI: Tensor, tiles: Tiles) -> Tensor:
 def source(tiles: Tiles, is_gated: bool, is_half: bool) -> cuda_source.Source:
     constants = dict(
         M=tiles.outputs,
+        SPLIT=tiles.split,
+        HELD=tiles.held,
         STAGES=tiles.num_stages,
         NT=tiles.rows // 8,
         GATED=int(is_gated),
@@ -115,21 +137,21 @@ def source(tiles: Tiles, is_gated: bool, is_half: bool) -> cuda_source.Source:
     return cuda_source.Source(_FILE, "bulk_gemm", tuple(constants.items()))
 
 
-def _x_map(x_TI: Tensor) -> cuda_source.Handle:
+def _x_map(x_TI: Tensor, held: int) -> cuda_source.Handle:
     """Dimensions from the innermost: inputs of a line, rows, lines."""
     num_rows, num_inputs = x_TI.shape
     lines = num_inputs // _LINE
     return cuda_source.tensor_map(
-        x_TI, (_LINE, num_rows, lines), (cuda_source.pitch(x_TI), _LINE), (_LINE, num_rows, _SLICES)
+        x_TI, (_LINE, num_rows, lines), (cuda_source.pitch(x_TI), _LINE), (_LINE, num_rows, held)
     )
 
 
-def _weight_map(weight_OI: Tensor, parts: int, outputs: int) -> cuda_source.Handle:
+def _weight_map(weight_OI: Tensor, parts: int, outputs: int, held: int) -> cuda_source.Handle:
     """Dimensions from the innermost: inputs of a line, outputs, gate and up, lines."""
     num_outputs, num_inputs = weight_OI.shape[0] // parts, weight_OI.shape[1]
     shape = _LINE, num_outputs, parts, num_inputs // _LINE
     strides = num_inputs, num_outputs * num_inputs, _LINE
-    return cuda_source.tensor_map(weight_OI, shape, strides, (_LINE, outputs, parts, _SLICES))
+    return cuda_source.tensor_map(weight_OI, shape, strides, (_LINE, outputs, parts, held))
 
 
 def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bool, tiles: Tiles) -> Tensor:
@@ -143,13 +165,14 @@ def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bo
     device = x_TI.device
     out_TO = torch.empty((num_rows, num_outputs), dtype=x_TI.dtype, device=device)
     function = cuda_source.load(source(tiles, is_gated, x_TI.dtype == torch.float16), tiles.shared_bytes, device)
-    blocks = min(-(-num_outputs // outputs), cuda_source.num_multiprocessors(device))
+    num_clusters = min(-(-num_outputs // outputs), cuda_source.num_multiprocessors(device) // tiles.split)
+    assert tiles.split == 1 or num_outputs <= num_clusters * outputs, "a cluster has one tile"
     cuda_source.launch(
         function,
-        cuda_source.Grid(blocks, 32 * (_SLICES + 1), tiles.shared_bytes),
+        cuda_source.Grid(num_clusters * tiles.split, 32 * (_SLICES + 1), tiles.shared_bytes, tiles.split),
         device,
-        _x_map(x_TI),
-        _weight_map(weight_OI, parts, outputs),
+        _x_map(x_TI, tiles.held),
+        _weight_map(weight_OI, parts, outputs, tiles.held),
         bias_O,
         out_TO,
         num_rows,

@@ -32,6 +32,28 @@ __device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
       "@!done bra again;}" ::"r"(barrier), "r"(parity) : "memory");
 }
 
+__device__ __forceinline__ u32 address_in(u32 address, u32 block) {
+  u32 there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+  return there;
+}
+
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void store_quad(u32 to, const float (&q)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(q[0]), "f"(q[1]), "f"(q[2]), "f"(q[3]) : "memory");
+}
+
+__device__ __forceinline__ void store_quad_in_cluster(u32 to, const float (&q)[4]) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(q[0]), "f"(q[1]), "f"(q[2]), "f"(q[3]) : "memory");
+}
+
+__device__ __forceinline__ void load_quad(float (&q)[4], u32 from) {
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(q[0]), "=f"(q[1]), "=f"(q[2]), "=f"(q[3]) : "r"(from) : "memory");
+}
+
 // For what is read once.
 __device__ __forceinline__ u64 evict_first() {
   u64 policy;

@@ -39,16 +39,6 @@ __device__ __forceinline__ void copy_x(u32 at, const TensorMap& map, int input, 
       "l"(&map), "r"(input), "r"(0), "r"(barrier) : "memory");
 }
 
-__device__ __forceinline__ u32 address_in(u32 address, u32 block) {
-  u32 there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
-  return there;
-}
-
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
 // Of 64 outputs or of ROWS rows, in lines of 128 swizzled bytes: 8 lines repeat after 1,024 bytes.
 __device__ __forceinline__ u64 operand(u32 address) {
   return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
@@ -95,12 +85,12 @@ __device__ __forceinline__ void meet(float (&kept)[TILES][OCTETS * 4], float (&a
 #pragma unroll
       for (int i = 0; i < OCTETS * 4; i += 4) {
         if (to * OCTETS * 4 + i >= ROWS / 2) continue;
-        const float* q = &all[m][to * OCTETS * 4 + i];
+        const float* sum = &all[m][to * OCTETS * 4 + i];
+        const float q[4] = {sum[0], sum[1], sum[2], sum[3]};
         if (to == part)
           for (int c = 0; c < 4; c++) kept[m][i + c] = q[c];
         else
-          asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(there + (m * OCTETS + i / 4) * QUAD), "f"(q[0]),
-                       "f"(q[1]), "f"(q[2]), "f"(q[3]) : "memory");
+          store_quad_in_cluster(there + (m * OCTETS + i / 4) * QUAD, q);
       }
   }
   cluster_sync();
@@ -112,9 +102,7 @@ __device__ __forceinline__ void meet(float (&kept)[TILES][OCTETS * 4], float (&a
 #pragma unroll
       for (int from = 0; from < SPLIT; from++) {
         float q[4] = {kept[m][i], kept[m][i + 1], kept[m][i + 2], kept[m][i + 3]};
-        if (from != part)
-          asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(q[0]), "=f"(q[1]), "=f"(q[2]), "=f"(q[3])
-                       : "r"(slots + (from < part ? from : from - 1) * SLOT + (m * OCTETS + i / 4) * QUAD) : "memory");
+        if (from != part) load_quad(q, slots + (from < part ? from : from - 1) * SLOT + (m * OCTETS + i / 4) * QUAD);
 #pragma unroll
         for (int c = 0; c < 4; c++) total[c] += q[c];
       }

@@ -24,6 +24,7 @@ from specbench.kernels.bulk_gemm import (
     bulk_linear,
     bulk_tiles,
     choose_tiles,
+    fitting,
     source,
 )
 
@@ -35,6 +36,9 @@ def test_launches_fit(rows, shape, num_sms):
     tiles = choose_tiles(rows, *shape, num_sms)
     assert tiles is not None and tiles.rows >= rows and tiles.rows in ROW_BLOCKS
     assert tiles.num_stages >= 3, "one is copied while another is multiplied"
+    assert tiles.num_stages % tiles.turns == 0, "a warp finds its slices in the same stages"
+    if tiles.split > 1:
+        assert -(-shape[0] // tiles.outputs) * tiles.split <= num_sms, "all clusters run at once"
     assert tiles.shared_bytes <= cuda_source.MAX_SHARED_BYTES
 
 
@@ -45,10 +49,16 @@ def test_one_round_where_one_is_enough():
         assert tiles is not None and tiles.outputs == of_block
 
 
-def test_a_last_round_that_is_nearly_full():
-    """Of gate and up with 40 rows: 896 tiles of 32 outputs fill 6.8 rounds, 598 of 48 fill 4.5."""
-    chosen = {rows: choose_tiles(rows, 28672, 4096) for rows in (32, 33, 40, 48)}
-    assert {rows: tiles and tiles.outputs for rows, tiles in chosen.items()} == {32: 32, 33: 32, 40: 32, 48: 48}
+def test_many_rows_are_copied_less_often():
+    """With more outputs of a block, or half of the inputs each of two; up to 16 rows, rounds would be longer so."""
+
+    def launches(outputs: int, inputs: int) -> dict[int, tuple[int, int]]:
+        chosen = {rows: choose_tiles(rows, outputs, inputs) for rows in (16, 17, 40, 48)}
+        return {rows: (tiles.outputs, tiles.split) for rows, tiles in chosen.items() if tiles}
+
+    assert launches(28672, 4096) == {16: (32, 1), 17: (112, 1), 40: (112, 1), 48: (80, 1)}
+    assert launches(4096, 14336) == {16: (32, 1), 17: (64, 2), 40: (64, 2), 48: (64, 2)}
+    assert launches(576, 1536)[40] == (16, 1), "SmolLM2's down: blocks wait for each other longer than they copy"
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (4096, 1000)], ids=["small", "inputs left over"])
@@ -109,9 +119,11 @@ def test_without_the_bindings_there_is_no_compiler(monkeypatch):
 
 @pytest.mark.parametrize("is_half", [False, True])
 @pytest.mark.parametrize("is_gated", [False, True])
-@pytest.mark.parametrize("rows", ROW_BLOCKS)
-def test_compiles_for_sm90(rows, is_gated, is_half):
-    code = cuda_source.binary(source(Tiles(32, rows, 4), is_gated, is_half), "sm_90")
+@pytest.mark.parametrize(
+    "tiles", [*(Tiles(32, rows, 4) for rows in ROW_BLOCKS), fitting(112, 40), fitting(64, 40, 2)], ids=str
+)
+def test_compiles_for_sm90(tiles, is_gated, is_half):
+    code = cuda_source.binary(source(tiles, is_gated, is_half), "sm_90")
     assert code.startswith(b"\x7fELF") and b"bulk_gemm" in code
 
 
@@ -119,6 +131,12 @@ def test_what_does_not_compile_says_why():
     with pytest.raises(RuntimeError, match=re.escape("bulk_gemm.cu does not compile for sm_90:")) as refused:
         cuda_source.binary(source(Tiles(24, 8, 4), False, False), "sm_90")
     assert "tiles must be whole" in str(refused.value)
+
+
+def test_a_warp_that_would_meet_the_slices_of_others_does_not_compile():
+    """A stage that holds another slice each time may be read before it is full: its phase two copies ago is over."""
+    with pytest.raises(RuntimeError, match="their warps wait for no other stage"):
+        cuda_source.binary(source(Tiles(112, 40, 7, held=1), False, False), "sm_90")
 
 
 @pytest.mark.gpu
@@ -173,6 +191,22 @@ def test_a_row_has_the_same_bits_alone_and_among_others(outputs, inputs, is_gate
     together = product(x)
     for count in (1, 5, 8, 16, 30, 33, 40):
         assert torch.equal(product(x[-count:]), together[-count:])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "tiles",
+    [fitting(16, 40), fitting(112, 40), fitting(64, 40, 2), Tiles(96, 40, 5, 2, 2), Tiles(32, 40, 2, 2, 2)],
+    ids=str,
+)
+@pytest.mark.parametrize(("outputs", "inputs"), [(6144, 4096), (2001, 320), (50, 64)], ids=str)
+def test_the_bits_do_not_depend_on_the_launch(outputs, inputs, tiles):
+    if tiles.split > 1 and -(-outputs // tiles.outputs) > 66:
+        pytest.skip("a cluster has one tile")
+    x, weight = operands(37, inputs, outputs, torch.bfloat16)
+    assert torch.equal(bulk_linear(x, weight, None, tiles), bulk_linear(x, weight, None, Tiles(32, 40, 3)))
+    if outputs % 2 == 0:
+        assert torch.equal(bulk_gated(x, weight, tiles), bulk_gated(x, weight, Tiles(32, 40, 3)))
 
 
 @pytest.mark.gpu
