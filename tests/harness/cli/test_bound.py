@@ -56,11 +56,10 @@ def test_files_that_cannot_be_written_are_named_after_the_table(cli, run, taken)
 @pytest.mark.parametrize("where", ["the run", "its plots"])
 def test_a_folder_that_cannot_be_written_is_named(cli, run, monkeypatch, where):
     plots = run.path / "plots"
+    shutil.rmtree(plots)
     if where == "the run":
-        shutil.rmtree(plots)
         monkeypatch.setattr(Path, "mkdir", refuse_to_write)
     else:
-        shutil.rmtree(plots)
         plots.write_text("")
     shown = cli("bound", run.path, "--write")
     reason = f"{plots} is not a directory" if where == "its plots" else f"Permission denied ({plots})"
