@@ -23,10 +23,10 @@ MAX_ROWS = ROW_BLOCKS[-1]
 _SLICES = 4  # of the inputs, and warps that multiply
 _LINE = 64  # inputs of a slice in a row: 128 bytes
 _INPUTS = _SLICES * _LINE  # of which each slice has a line; behind the last input a copy reads zeros
-_FEW_ROWS = 16  # whose copies cost little
 _OUTPUTS = (16, 32, 48, 64)  # of a warp
-_MORE_OUTPUTS = (80, 96, 112)  # for more rows; a warp holds the sums of 112 for 48 rows in 246 registers
-_MIN_ELEMENTS, _MIN_SPLIT_ELEMENTS = 1 << 18, 1 << 21
+_FEW_ROWS, _MANY_INPUTS = 16, 4096  # more rows of so many inputs are worth copying less often
+_MORE_OUTPUTS = (80, 96, 112)  # for them; a warp holds the sums of 112 for 48 rows in 246 registers
+_MIN_ELEMENTS = 1 << 18
 _MIN_STAGE_BYTES = 8 << 10  # of weights: as fast as one thread starts copies
 _MAX_LINES = 48  # of slices, in all stages
 _NUM_SMS = 132  # multiprocessors of an H100 or H200
@@ -85,9 +85,9 @@ def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, num_sms: int 
     leave something of a line over. `num_outputs` counts gate and up. Rows come from the L2 cache and count a quarter.
 
     Measured on an H200 (benchmarks/kernels.md): as many stages as fit are best, and so is one block a multiprocessor.
-    More than 16 rows are copied less often where a block has more outputs, or half of the inputs: sustained rounds of
-    32 and 40 rows are 3 to 4% shorter, those of up to 8 rows 1% longer. From 64 rows on the copies of x, which each
-    block makes, cost more than cuBLAS takes.
+    Rows are copied less often where a block has more outputs, or half of the inputs: with 17 to 48 rows, sustained
+    rounds of Llama-3.1-8B are 2 to 4% shorter so, with up to 8 rows and in Qwen2.5-1.5B 1 to 2% longer. From 64 rows on
+    the copies of x, which each block makes, cost more than cuBLAS takes.
     """
     if num_outputs * num_inputs < _MIN_ELEMENTS or num_inputs % _LINE:
         return None
@@ -98,20 +98,23 @@ def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, num_sms: int 
         fits = tiles.num_stages >= max(2 * tiles.turns, 3) and (tiles.split == 1 or rounds == 1)
         return rounds * (tiles.outputs + rows / 4) / tiles.split if fits else inf
 
-    if rows <= _FEW_ROWS:
+    if rows <= _FEW_ROWS or num_inputs < _MANY_INPUTS:
         return min((fitting(outputs, rows) for outputs in _OUTPUTS), key=cost)
-    splits = (1, 2) if num_outputs * num_inputs >= _MIN_SPLIT_ELEMENTS else (1,)
     of_warp = _OUTPUTS + _MORE_OUTPUTS
-    return min((fitting(outputs * split, rows, split) for split in splits for outputs in of_warp), key=cost)
+    return min((_with_small_stages(outputs * split, rows, split) for split in (1, 2) for outputs in of_warp), key=cost)
 
 
-def fitting(outputs: int, rows: int, split: int = 1) -> Tiles:
-    """With as many stages as fit: for few rows of lines of all slices, else of as few as are worth a copy."""
-    most = _SLICES // split
-    few = (held for held in (1, 2) if rows > _FEW_ROWS and outputs * held * _LINE * 2 >= _MIN_STAGE_BYTES)
-    empty = Tiles(outputs, rows, 0, split, min(next(few, most), most))
+def fitting(outputs: int, rows: int, split: int = 1, held: int = _SLICES) -> Tiles:
+    """With as many stages as fit."""
+    empty = Tiles(outputs, rows, 0, split, held)
     room = (cuda_source.MAX_SHARED_BYTES - empty.shared_bytes) // (empty.stage_bytes + 16)
-    return replace(empty, num_stages=min(room, _MAX_LINES // empty.held) // empty.turns * empty.turns)
+    return replace(empty, num_stages=min(room, _MAX_LINES // held) // empty.turns * empty.turns)
+
+
+def _with_small_stages(outputs: int, rows: int, split: int) -> Tiles:
+    of_block = _SLICES // split
+    large_enough = (held for held in (1, 2) if outputs * held * _LINE * 2 >= _MIN_STAGE_BYTES)
+    return fitting(outputs, rows, split, min(next(large_enough, of_block), of_block))
 
 
 def bulk_linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, tiles: Tiles) -> Tensor:
