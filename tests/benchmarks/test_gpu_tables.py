@@ -124,6 +124,20 @@ def test_ratios_and_targets():
     assert len(shown) == 33 and len(missed) == 6 and min(shown.values()) > 1
 
 
+def test_rows_copied_less_often():
+    """Rounds of the first run, beside those of the launches before them."""
+    found = {(each["cell"], each["variant"]): each for each in _kept("gemm-copies-h200.json")["runs"][0]["rounds"]}
+    rows = _rows("kernels.md", "Rows copied less often", "| dbaca0a7", "| sums", "| and", "| both")
+    assert len(rows) == 6
+    for variant, *figures in rows:
+        for cell, shown in zip(("4/8x128", "0/32x128"), (figures[:3], figures[3:]), strict=True):
+            each, before = found[cell, variant], found[cell, rows[0][0]]
+            ms = each["ms"]
+            faster = statistics.median(old / new for old, new in zip(before["ms"], ms, strict=True))
+            rounds = f"{statistics.median(ms):.2f} [{min(ms):.2f}, {max(ms):.2f}]"
+            assert shown == [rounds, f"{faster:.3f}", f"{statistics.median(each['mhz']):,.0f}"]
+
+
 def test_sustained_rounds():
     kept = _kept("sustained-rounds-h200.json")["rounds"]
     assert _rows("kernels.md", "The power limit", "| llama") == [cells_of(sustained_row(each)) for each in kept]
