@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from specbench.harness.engines.native.models.llama import LlamaModel
-from specbench.harness.engines.native.models.score import last_logits
+from specbench.harness.engines.native.models.score import last_hidden
 from specbench.harness.spec.sampling import MAX_LOGPROBS
 
+_ROWS_AT_ONCE = 256  # of a prompt: their logits, twice in fp32, are 250 MiB with 128,256 ids
 NUM_COLUMNS = 1 + 2 * MAX_LOGPROBS  # its own, then the best ones' and their ids
 
 
@@ -60,6 +61,8 @@ def logprobs_of_prompt(target: LlamaModel, ids: Sequence[int], num: int) -> list
     buffers."""
     if len(ids) == 1:
         return [None]
-    logits_RV = last_logits(target, ids[:-1], len(ids) - 1)
-    columns = logprob_columns(logits_RV, torch.tensor(ids[1:], device=logits_RV.device)).tolist()
+    hidden_TH = last_hidden(target, ids[:-1], len(ids) - 1)
+    ids_T = torch.tensor(ids[1:], device=hidden_TH.device)
+    pieces = zip(hidden_TH.split(_ROWS_AT_ONCE), ids_T.split(_ROWS_AT_ONCE), strict=True)
+    columns = [each for h_RH, ids_R in pieces for each in logprob_columns(target.logits(h_RH), ids_R).tolist()]
     return [None, *(TokenLogprobs.of(each, num) for each in columns)]

@@ -129,6 +129,18 @@ def test_a_planted_fault_is_seen(monkeypatch, fault):
             check(engine.target, each)
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 20], ids=["1", "ragged", "all"])
+def test_a_long_prompt_needs_no_more_memory_than_a_few_rows(at_once, monkeypatch):
+    """The logits of a prompt are computed in pieces, which leave no trace in its log-probabilities."""
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", at_once)
+    most, compute = [], module.logprob_columns
+    monkeypatch.setattr(module, "logprob_columns", lambda logits, ids: most.append(len(ids)) or compute(logits, ids))
+    engine = make_engine(CPU)
+    done = generate(engine, [request(0, text_prompt(0, 21), max_tokens=2, prompt_logprobs=2)])[0]
+    check(engine.target, done)
+    assert sum(most) == 20 and max(most) == at_once
+
+
 @pytest.mark.parametrize("name", ["logprobs", "prompt_logprobs"])
 @pytest.mark.parametrize("value", [-1, 21])
 def test_more_than_the_columns_are_refused(name, value):
