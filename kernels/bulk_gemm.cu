@@ -28,19 +28,19 @@ constexpr int SUMS = SLICES * MT * NT * QUADS;
 static_assert(M % (16 * SPLIT) == 0, "tiles must be whole");
 static_assert(STAGES % TURNS == 0, "a stage holds the same slices each time: their warps wait for no other stage");
 
-// [slice][gate, up][output][LINE]
-__device__ __forceinline__ void copy_weights(u32 to, const TensorMap& map, int slice, int output, u32 barrier, u64 policy) {
+// [line][gate, up][output][LINE]
+__device__ __forceinline__ void copy_weights(u32 to, const TensorMap& map, int line, int output, u32 barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%2, %3, %2, %4}], [%5], %6;" ::"r"(to), "l"(&map), "r"(0), "r"(output), "r"(slice), "r"(barrier), "l"(policy)
+      "[%0], [%1, {%2, %3, %2, %4}], [%5], %6;" ::"r"(to), "l"(&map), "r"(0), "r"(output), "r"(line), "r"(barrier), "l"(policy)
       : "memory");
 }
 
-// [slice][row][LINE]
-__device__ __forceinline__ void copy_x(u32 to, const TensorMap& map, int slice, u32 barrier) {
+// [line][row][LINE]
+__device__ __forceinline__ void copy_x(u32 to, const TensorMap& map, int line, u32 barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %3}], [%4];" ::"r"(to),
-      "l"(&map), "r"(0), "r"(slice), "r"(barrier) : "memory");
+      "l"(&map), "r"(0), "r"(line), "r"(barrier) : "memory");
 }
 
 // Of the warps that multiply.
@@ -118,12 +118,12 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
     return;
   }
 
-  const int slice = warp / SPLIT, group = warp % SPLIT, part = blockIdx.x % SPLIT;
-  const u32 weights_at = stages + slice % HELD * WEIGHT_LINES, x_at = stages + HELD * WEIGHT_LINES;
-  const int x_line = slice % HELD * num_rows + lane % 8;
+  const int own = warp / SPLIT, group = warp % SPLIT, part = blockIdx.x % SPLIT;  // own: of the slices of this block
+  const u32 weights_at = stages + own % HELD * WEIGHT_LINES, x_at = stages + HELD * WEIGHT_LINES;
+  const int x_line = own % HELD * num_rows + lane % 8;
   const int weight_line = (GATED ? lane / 8 % 2 * (M / 2) + lane % 8 : lane % 16) + group * MT * TILE;
   Turn turn;
-  turn.skip(slice / HELD);
+  turn.skip(own / HELD);
   for (int tile = blockIdx.x / SPLIT; tile < num_tiles; tile += gridDim.x / SPLIT) {
     float acc[MT][NT][4] = {};
     for (int chunk = 0; chunk < num_chunks; chunk++, turn.skip(TURNS)) {
@@ -151,9 +151,9 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
 #pragma unroll
     for (int i = 0; i < MT * NT; i++)
       if (SPLIT == 1)
-        store_quad(place(slice, i), acc[i / NT][i % NT]);
+        store_quad(place(own, i), acc[i / NT][i % NT]);
       else
-        store_quad_in_cluster(address_in(place(part * OWN + slice, i), group), acc[i / NT][i % NT]);
+        store_quad_in_cluster(address_in(place(part * OWN + own, i), group), acc[i / NT][i % NT]);
     if (SPLIT == 1)
       meet();
     else

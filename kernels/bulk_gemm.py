@@ -24,10 +24,11 @@ _SLICES = 4  # of the inputs, and warps that multiply
 _LINE = 64  # inputs of a slice in a row: 128 bytes
 _INPUTS = _SLICES * _LINE  # of which each slice has a line; behind the last input a copy reads zeros
 _OUTPUTS = (16, 32, 48, 64)  # of a warp
-_FEW_ROWS, _MANY_INPUTS = 16, 4096  # more rows of so many inputs are worth copying less often
-_MORE_OUTPUTS = (80, 96, 112)  # for them; a warp holds the sums of 112 for 48 rows in 246 registers
+_MORE_OUTPUTS = (80, 96, 112)  # its sums of 112 for 48 rows take 246 registers, in pairs of blocks 255
+_FEW_ROWS = 16  # which are not worth copying less often, nor are more of smaller weights than these
+_LARGE_INPUTS, _LARGE_ELEMENTS = 4096, 1 << 24
 _MIN_ELEMENTS = 1 << 18
-_MIN_STAGE_BYTES = 8 << 10  # of weights: as fast as one thread starts copies
+_MIN_STAGE_BYTES = 8 << 10  # of weights: the thread that starts copies could not keep up with smaller ones
 _MAX_LINES = 48  # of slices, in all stages
 _NUM_SMS = 132  # multiprocessors of an H100 or H200
 _FILE = Path(__file__).with_name("bulk_gemm.cu")
@@ -73,21 +74,24 @@ def _met_tiles(
     """The launch by number of rows. All are compiled at once, so that no number of rows that a run meets later is
     compiled within measured time."""
     num_sms = cuda_source.num_multiprocessors(device)
-    tiles = [choose_tiles(max(rows, 1), num_outputs, num_inputs, num_sms) for rows in range(MAX_ROWS + 1)]
+    tiles = [choose_tiles(max(rows, 1), num_outputs, num_inputs, is_gated, num_sms) for rows in range(MAX_ROWS + 1)]
     for each in filter(None, dict.fromkeys(tiles)):
         cuda_source.load(source(each, is_gated, is_half), each.shared_bytes, device)
     return tiles
 
 
 @cache
-def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, num_sms: int = _NUM_SMS) -> Tiles | None:
+def choose_tiles(
+    num_rows: int, num_outputs: int, num_inputs: int, is_gated: bool = False, num_sms: int = _NUM_SMS
+) -> Tiles | None:
     """The launch of a shape by the bytes that the busiest multiprocessor copies; None for small weights and inputs that
     leave something of a line over. `num_outputs` counts gate and up. Rows come from the L2 cache and count a quarter.
 
     Measured on an H200 (benchmarks/kernels.md): as many stages as fit are best, and so is one block a multiprocessor.
-    Rows are copied less often where a block has more outputs, or half of the inputs: with 17 to 48 rows, sustained
-    rounds of Llama-3.1-8B are 2 to 4% shorter so, with up to 8 rows and in Qwen2.5-1.5B 1 to 2% longer. From 64 rows on
-    the copies of x, which each block makes, cost more than cuBLAS takes.
+    Rows are copied less often where a block has more outputs, or half of the inputs: with 32, 40 and 48 rows sustained
+    rounds of Llama-3.1-8B are 3 to 4% shorter so, with up to 8 rows and in Qwen2.5-1.5B up to 3% longer. Shards of
+    several GPUs were not measured. From 64 rows on the copies of x, which each block made for at most 64 outputs, cost
+    more than cuBLAS takes.
     """
     if num_outputs * num_inputs < _MIN_ELEMENTS or num_inputs % _LINE:
         return None
@@ -98,10 +102,12 @@ def choose_tiles(num_rows: int, num_outputs: int, num_inputs: int, num_sms: int 
         fits = tiles.num_stages >= max(2 * tiles.turns, 3) and (tiles.split == 1 or rounds == 1)
         return rounds * (tiles.outputs + rows / 4) / tiles.split if fits else inf
 
-    if rows <= _FEW_ROWS or num_inputs < _MANY_INPUTS:
+    is_large = num_inputs >= _LARGE_INPUTS and num_outputs * num_inputs >= _LARGE_ELEMENTS
+    if rows <= _FEW_ROWS or not is_large:
         return min((fitting(outputs, rows) for outputs in _OUTPUTS), key=cost)
+    splits = (1,) if is_gated else (1, 2)  # gate and up in pairs of blocks: not measured
     of_warp = _OUTPUTS + _MORE_OUTPUTS
-    return min((_with_small_stages(outputs * split, rows, split) for split in (1, 2) for outputs in of_warp), key=cost)
+    return min((_with_small_stages(outputs * split, rows, split) for split in splits for outputs in of_warp), key=cost)
 
 
 def fitting(outputs: int, rows: int, split: int = 1, held: int = _SLICES) -> Tiles:

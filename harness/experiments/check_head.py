@@ -53,7 +53,7 @@ def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple
 
 
 def store_evaluations(head: Path, evaluations: Sequence[HeadEvaluation]) -> None:
-    """Stores them next to the head, and rewrites its model card."""
+    """Stores them in the head's folder, and rewrites its model card."""
     folder = find_head(str(head))
     with writing("write", folder):
         write_json(folder / ACCEPTANCE, evaluations)

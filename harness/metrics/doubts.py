@@ -52,14 +52,15 @@ def doubts(
     requests: pd.DataFrame,
     steps: pd.DataFrame,
     seen: Sequence[BlockRecord],
+    num_blocks: int,
 ) -> Iterator[str]:
     """The marks of one arm. `speedup`: None if something other than speculation differs. `requests`, `steps`: its rows,
-    all repeats. `seen`: observations of the machine around its blocks."""
+    all repeats. `seen`: observations of the machine around its blocks, of which some may have been lost."""
     if speedup is not None and acceptance is not None and _is_one_at_a_time(requests):
         yield from _impossible(speedup, acceptance.tokens_per_forward, requests, steps)
     if disturbed := [record for record in seen if record.disturbances]:
         worst = max(disturbed, key=lambda record: record.load or 0.0)
-        yield f"{DISTURBED}: {'; '.join(worst.disturbances)} ({len(disturbed)} of {len(seen)} blocks)"
+        yield f"{DISTURBED}: {'; '.join(worst.disturbances)} ({len(disturbed)} of {num_blocks} blocks)"
     if arm.warmup is not None and arm.warmup.startswith("not stable"):
         yield f"warm-up {arm.warmup}"
 

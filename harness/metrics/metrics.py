@@ -175,9 +175,10 @@ def _summarise_arm(
         categories=category_figures(label, baseline.label if is_compared and baseline else None, blocks, frames),
         marks=(*arm.notes, *_driven_otherwise(arm, baseline), *_interrupted(label, whole_failures, frames)),
     )
-    seen = [frames.seen[block] for block in blocks if block[0] == label and block in frames.seen]
+    of_arm = [block for block in blocks if block[0] == label]
+    seen = [frames.seen[block] for block in of_arm if block in frames.seen]
     speculated = summary.speedup if baseline is not None and _speculates_beside(arm, baseline) else None
-    doubted = doubts(arm, speculated, summary.acceptance, requests, steps, seen) if mine else ()
+    doubted = doubts(arm, speculated, summary.acceptance, requests, steps, seen, len(of_arm)) if mine else ()
     changed = changed_output(requests) if mine and frames.temperature == 0 else ()
     own = _marks(summary, len(whole_failures), len(arm.notes))
     return replace(summary, marks=(*summary.marks, *own, *doubted, *changed))

@@ -85,16 +85,18 @@ def written_keys(words: Sequence[str]) -> list[str]:
 
 @contextmanager
 def as_written(keys: Iterable[str], options: Iterable[Collection[str]]) -> Iterator[None]:
-    """An error in it that begins with the name of an option begins with the one that the user gave it. `keys`: as
-    given; `options`: all names of each."""
+    """An error in it that begins with the name of an option, or has it behind an arm's, has the one that the user gave
+    it. `keys`: as given; `options`: all names of each."""
     names = {name: every for every in options for name in every}
     written = {other: key for key in keys for other in names.get(canonical(key, names), ())}
     try:
         yield
     except ValueError as error:
-        name, colon, rest = str(error).partition(": ")
-        if colon and name in written and len(error.args) == 1:
-            error.args = (f"{written[name]}: {rest}",)
+        parts = str(error).split(": ")
+        at = next((at for at, name in enumerate(parts[:-1][:2]) if name in written), None)
+        if at is not None and len(error.args) == 1:
+            parts[at] = written[parts[at]]
+            error.args = (": ".join(parts),)
         raise
 
 

@@ -28,14 +28,23 @@ from specbench.kernels.bulk_gemm import (
     source,
 )
 
+LAUNCHES = [
+    fitting(112, 40, held=1),
+    fitting(80, 48, held=1),
+    fitting(64, 32, 2, 1),
+    fitting(96, 40, 2, 2),
+    fitting(224, 48, 2, 1),
+    Tiles(32, 40, 2, 2, 2),
+]  # with rows that are copied less often
+
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 17, 33, MAX_ROWS])
-@pytest.mark.parametrize("shape", [shape[:2] for shape in SHAPES], ids=str)
-@pytest.mark.parametrize("num_sms", [78, 132])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("num_sms", [78, 114, 132])
 def test_launches_fit(rows, shape, num_sms):
-    tiles = choose_tiles(rows, *shape, num_sms)
+    tiles = choose_tiles(rows, *shape, num_sms=num_sms)
     assert tiles is not None and tiles.rows >= rows and tiles.rows in ROW_BLOCKS
-    assert tiles.num_stages >= 3, "one is copied while another is multiplied"
+    assert tiles.num_stages >= max(3, 2 * tiles.turns), "one is copied while another is multiplied"
     assert tiles.num_stages % tiles.turns == 0, "a warp finds its slices in the same stages"
     if tiles.split > 1:
         assert -(-shape[0] // tiles.outputs) * tiles.split <= num_sms, "all clusters run at once"
@@ -52,14 +61,17 @@ def test_one_round_where_one_is_enough():
 def test_many_rows_are_copied_less_often():
     """With more outputs of a block, or half of the inputs each of two, where that was measured to be faster."""
 
-    def launches(outputs: int, inputs: int) -> dict[int, tuple[int, int, int]]:
-        chosen = {rows: choose_tiles(rows, outputs, inputs) for rows in (16, 17, 40, 48)}
+    def launches(outputs: int, inputs: int, is_gated: bool = False) -> dict[int, tuple[int, int, int]]:
+        chosen = {rows: choose_tiles(rows, outputs, inputs, is_gated) for rows in (16, 17, 40, 48)}
         return {rows: (tiles.outputs, tiles.split, tiles.held) for rows, tiles in chosen.items() if tiles}
 
-    assert launches(28672, 4096) == {16: (32, 1, 4), 17: (112, 1, 1), 40: (112, 1, 1), 48: (80, 1, 1)}
+    assert launches(28672, 4096, is_gated=True) == {16: (32, 1, 4), 17: (112, 1, 1), 40: (112, 1, 1), 48: (80, 1, 1)}
     assert launches(4096, 14336) == {16: (32, 1, 4), 17: (64, 2, 1), 40: (64, 2, 1), 48: (64, 2, 1)}
     assert launches(6144, 4096)[40] == (96, 2, 1)
-    assert launches(17920, 1536) == dict.fromkeys((16, 17, 40, 48), (48, 1, 4)), "Qwen2.5-1.5B's gate and up"
+    assert launches(17920, 1536, is_gated=True) == dict.fromkeys((16, 17, 40, 48), (48, 1, 4)), (
+        "Qwen2.5-1.5B's gate and up"
+    )
+    assert launches(1536, 8960) == dict.fromkeys((16, 17, 40, 48), (16, 1, 4)), "its down"
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (4096, 1000)], ids=["small", "inputs left over"])
@@ -120,9 +132,7 @@ def test_without_the_bindings_there_is_no_compiler(monkeypatch):
 
 @pytest.mark.parametrize("is_half", [False, True])
 @pytest.mark.parametrize("is_gated", [False, True])
-@pytest.mark.parametrize(
-    "tiles", [*(Tiles(32, rows, 4) for rows in ROW_BLOCKS), fitting(112, 40, held=1), fitting(64, 40, 2, 1)], ids=str
-)
+@pytest.mark.parametrize("tiles", [*(Tiles(32, rows, 4) for rows in ROW_BLOCKS), *LAUNCHES], ids=str)
 def test_compiles_for_sm90(tiles, is_gated, is_half):
     code = cuda_source.binary(source(tiles, is_gated, is_half), "sm_90")
     assert code.startswith(b"\x7fELF") and b"bulk_gemm" in code
@@ -195,19 +205,15 @@ def test_a_row_has_the_same_bits_alone_and_among_others(outputs, inputs, is_gate
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "tiles",
-    [fitting(16, 40), fitting(112, 40, held=1), fitting(64, 40, 2, 1), fitting(96, 40, 2, 2), Tiles(32, 40, 2, 2, 2)],
-    ids=str,
-)
-@pytest.mark.parametrize(("outputs", "inputs"), [(6144, 4096), (2001, 320), (50, 64)], ids=str)
-def test_the_bits_do_not_depend_on_the_launch(outputs, inputs, tiles):
-    if tiles.split > 1 and -(-outputs // tiles.outputs) > 66:
-        pytest.skip("a cluster has one tile")
-    x, weight = operands(37, inputs, outputs, torch.bfloat16)
-    assert torch.equal(bulk_linear(x, weight, None, tiles), bulk_linear(x, weight, None, Tiles(32, 40, 3)))
-    if outputs % 2 == 0:
-        assert torch.equal(bulk_gated(x, weight, tiles), bulk_gated(x, weight, Tiles(32, 40, 3)))
+@DTYPES
+@pytest.mark.parametrize("tiles", LAUNCHES, ids=str)
+@pytest.mark.parametrize(("outputs", "inputs"), [(2002, 4096), (2002, 320), (50, 64)], ids=str)
+def test_the_bits_do_not_depend_on_the_launch(outputs, inputs, tiles, dtype):
+    x, weight = operands(tiles.rows - 3, inputs, outputs, dtype)
+    bias = (torch.randn(outputs, device=CUDA) * inputs**0.5).to(dtype)
+    simple = Tiles(16, tiles.rows, 3)
+    assert torch.equal(bulk_linear(x, weight, bias, tiles), bulk_linear(x, weight, bias, simple))
+    assert torch.equal(bulk_gated(x, weight, tiles), bulk_gated(x, weight, simple))
 
 
 @pytest.mark.gpu

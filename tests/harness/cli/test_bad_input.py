@@ -110,7 +110,7 @@ OPTIONS = [
     ("--logit-bias 128:-1", "logit_bias: token 128 is not allowed; the model has 0 to 127"),
     ("--banned-token-id 4 --allowed-token-id 4", "allowed_token_id: every one of them is banned"),
     ("--bad-word 5,x", "bad_word: '5,x' is not allowed; write ID,ID,.."),
-    ("--bad-word 5,128", "bad_words: token 128 is not allowed; the model has 0 to 127"),
+    ("--bad-word 5,128", "bad_word: token 128 is not allowed; the model has 0 to 127"),
     ("--min-tokens -1", "min_tokens: -1 is not allowed"),
     ("--seed -1", "seed: -1 is not allowed"),
     ("--stop-token-id -1", "stop_token_id: -1 is not allowed"),

@@ -55,7 +55,7 @@ class StepBatch:
     q_lens: tuple[int, ...]  # rows of each request, padding included
     chunk_cu_q_B1: Tensor | None = None  # int32: first rows of the chunks, counted from the first chunk's
     spread_R: Tensor | None = None  # int64: of N, each request's Q rows; only a decode has Q different ones
-    host_part: tuple[Tensor, ...] = ()  # of a mixed step: what the host writes of it, which some of these are views of
+    host_part: tuple[Tensor, ...] = ()  # of a mixed step: what the host writes; fields above are views of it
     runners: Runners = EAGER
     mode: Mode = SamplingMode.GREEDY  # what its requests ask for at most
     slots: tuple[int, ...] = ()  # slots of the real requests, in order

@@ -156,13 +156,12 @@ class MixedLayout:
         num_rows, spread, logit_rows = sum(self.q_lens), self.int64["spread_R"], self.int64["logit_row_N"]
         logit_row_N = np.zeros(min(num_rows, len(spread)), dtype=np.int64)
         logit_row_N[: len(logit_rows)] = logit_rows
-        int64, int32 = (
-            {**self.int64, "logit_row_N": logit_row_N},
-            {**self.int32, "chunk_cu_q_B1": self.int32["cu_q_B1"]},
-        )
+        int64 = {**self.int64, "logit_row_N": logit_row_N}
+        int32 = {**self.int32, "chunk_cu_q_B1": self.int32["cu_q_B1"]}
         return replace(self, int64=int64, int32=int32, num_decodes=0, max_chunk=num_rows, max_kv=max_kv)
 
     def joined(self) -> tuple[Tensor, Tensor]:
+        """The host's tensors, one after another: `int64`, then `int32`."""
         return join([*self.int64.values()], torch.int64), join([*self.int32.values()], torch.int32)
 
     def overwrite(self, batch: StepBatch) -> None:

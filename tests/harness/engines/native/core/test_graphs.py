@@ -156,6 +156,17 @@ def test_steps_that_are_met_beforehand_have_no_more_requests_than_real_ones(monk
     assert all(0 < len(rows) <= 3 and min(rows) > 0 for rows in met)
 
 
+def test_kernels_of_few_rows_of_logits_are_met_beforehand(monkeypatch):
+    """Dummy prompts bring one row each, real decodes K+1."""
+    engine = make_engine(CPU, named_strategy("eagle", k=3, head="random"), max_num_seqs=5)
+    met, target = [], engine.target
+    monkeypatch.setattr(launcher_module, "use_triton", lambda tensor: True)
+    monkeypatch.setattr(engine.launcher, "launch_mixed", lambda *_: None)
+    monkeypatch.setattr(type(target), "logits", lambda self, hidden: met.append(tuple(hidden.shape)))
+    engine.launcher._meet_rows(SamplingMode.GREEDY)
+    assert met == [(min(size, 5 * (3 + 1)), target.config.hidden_size) for size in launcher_module.ROW_BLOCKS]
+
+
 @pytest.mark.parametrize(
     ("strategy", "counts"),
     [
