@@ -44,14 +44,14 @@ def check_head(
     from .progress import RunProgress
 
     with RunProgress(quiet=options.format == "json") as progress:
-        report, evaluations = try_head(head, options, progress)
+        folder, report, evaluations = try_head(head, options, progress)
     if options.format == "json":
         record = {**dataclasses.asdict(report), "evaluations": [dataclasses.asdict(e) for e in evaluations]}
         typer.echo(json.dumps({"ok": report.ok, **record}, indent=2))
     else:
         _print(report, evaluations)
     if options.write:
-        store_evaluations(head, evaluations)
+        store_evaluations(folder, evaluations)
     end(ExitCode.PASSED if report.ok else ExitCode.FAILED)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from specbench.harness.registry import WORKLOADS, lookup
 from specbench.harness.run.progress import Place, Progress
@@ -30,7 +31,13 @@ _PROMPTS = (
 )
 
 
-def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple[HeadReport, list[HeadEvaluation]]:
+class TriedHead(NamedTuple):
+    folder: Path
+    report: HeadReport
+    evaluations: list[HeadEvaluation]
+
+
+def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> TriedHead:
     """`head`: a folder, a hub name, or shipped:NAME. ValueError if the head cannot be loaded; with `write` also if
     the results could not be stored."""
     if options.write and not options.evaluate:
@@ -48,13 +55,11 @@ def try_head(head: Path, options: CheckHeadOptions, progress: Progress) -> tuple
     prompts = [loaded.tokenizer.apply_chat_template([{"role": "user", "content": text}]) for text in _PROMPTS]
     progress.say(f"checking {head.name} on {len(prompts)} prompts")
     report = check_head(head, loaded.model, [tuple(ids) for ids in prompts], loaded.stop_token_ids, k=options.k)
-    evaluations = _evaluate(head, loaded, workloads, options, progress)
-    return report, evaluations
+    return TriedHead(head, report, _evaluate(head, loaded, workloads, options, progress))
 
 
-def store_evaluations(head: Path, evaluations: Sequence[HeadEvaluation]) -> None:
+def store_evaluations(folder: Path, evaluations: Sequence[HeadEvaluation]) -> None:
     """Stores them in the head's folder, and rewrites its model card."""
-    folder = find_head(str(head))
     with writing("write", folder):
         write_json(folder / ACCEPTANCE, evaluations)
         write_model_card(folder)

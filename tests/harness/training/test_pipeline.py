@@ -194,7 +194,7 @@ def test_check_head_says_which_part_it_is_at_and_how_long_the_rest_takes(head, t
     monkeypatch.setattr(check_head_command, "lookup", lambda *_: lambda *_: workload)
     watcher = Parts()
     asked = CheckHeadOptions(target="toy", evaluate=3, workload=("w=file",), temperatures=(0.0, 0.7), k=3)
-    _, evaluations = try_head(head[0], asked, watcher)
+    _, _, evaluations = try_head(head[0], asked, watcher)
     assert len(evaluations) == 2 and watcher.num_done == 6
     assert [place.counts for place in watcher.places] == [{"part": (1, 2)}, {"part": (2, 2)}]
     assert watcher.places[0].remaining_s is None and watcher.places[1].remaining_s > 0
@@ -234,7 +234,7 @@ def test_several_workloads_are_evaluated_on_their_own_and_together(head, target,
     monkeypatch.setattr(check_head_command, "load_for_training", lambda *_: target)
     monkeypatch.setattr(check_head_command, "lookup", lambda *_: load)
     asked = CheckHeadOptions(target="toy", evaluate=3, workload=("a, b",), temperatures=(0.0, 0.7), k=3)
-    _, found = try_head(head[0], asked, NullProgress())
+    _, _, found = try_head(head[0], asked, NullProgress())
     assert [(e.workload, e.temperature) for e in found] == [
         (name, heat) for name in ("a", "b") for heat in (0.0, 0.7)
     ] + [("a,b", 0.0), ("a,b", 0.7)]
