@@ -52,15 +52,6 @@ __device__ __forceinline__ float over_keys(float x, F of) {
   return x;
 }
 
-struct Turn {
-  int stage = 0, parity = 0;
-
-  __device__ __forceinline__ void skip(int count) {  // at most STAGES
-    stage += count;
-    if (stage >= STAGES) stage -= STAGES, parity ^= 1;
-  }
-};
-
 extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, BLOCKS)
     bulk_attention(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
                    const __grid_constant__ TensorMap v_map, u16* __restrict__ out, const int* __restrict__ kv_lens,

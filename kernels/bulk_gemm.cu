@@ -46,16 +46,6 @@ __device__ __forceinline__ void copy_x(u32 to, const TensorMap& map, int line, u
 // Of the warps that multiply.
 __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(SLICES * 32) : "memory"); }
 
-// The stage of a step, and the parity of its barriers' phase.
-struct Turn {
-  int stage = 0, parity = 0;
-
-  __device__ __forceinline__ void skip(int steps) {
-    stage += steps;
-    if (stage >= STAGES) stage -= STAGES, parity ^= 1;
-  }
-};
-
 // What a block copies: lines of HELD slices a step, of one tile after another.
 struct Copied : Turn {
   int tile = blockIdx.x / SPLIT, step = 0;

@@ -1,5 +1,5 @@
 // What the kernels of Hopper GPUs share: bulk tensor copies, their barriers, 16-bit numbers, and their products by mma m16n8k16.
-// Constant of a compilation: HALF (fp16, else bf16).
+// Constants of a compilation: HALF (fp16, else bf16), STAGES of shared memory.
 #pragma once
 
 using u16 = unsigned short;
@@ -53,6 +53,16 @@ __device__ __forceinline__ void store_quad_in_cluster(u32 to, const float (&q)[4
 __device__ __forceinline__ void load_quad(float (&q)[4], u32 from) {
   asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(q[0]), "=f"(q[1]), "=f"(q[2]), "=f"(q[3]) : "r"(from) : "memory");
 }
+
+// A stage, and the parity of its barriers' phase.
+struct Turn {
+  int stage = 0, parity = 0;
+
+  __device__ __forceinline__ void skip(int count) {  // at most STAGES
+    stage += count;
+    if (stage >= STAGES) stage -= STAGES, parity ^= 1;
+  }
+};
 
 // For what is read once.
 __device__ __forceinline__ u64 evict_first() {

@@ -55,17 +55,17 @@ __device__ __forceinline__ void wait_for_products() {
 }
 
 // One stage after another, of one tile after another.
-struct Turn {
-  int stage = 0, parity = 0, tile, step, last_step;
+struct TileTurn : Turn {
+  int tile, step, last_step;
   const int first_step, num_steps;
 
-  __device__ __forceinline__ Turn(int part, int num_lines)
+  __device__ __forceinline__ TileTurn(int part, int num_lines)
       : tile(blockIdx.x / SPLIT), first_step(num_lines * part / SPLIT),
         num_steps(num_lines * (part + 1) / SPLIT - num_lines * part / SPLIT) {
     step = first_step, last_step = first_step + num_steps;
   }
   __device__ __forceinline__ void next() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
+    if (++stage == STAGES) stage = 0, parity ^= 1;  // skip(1) in fewer instructions
     if (++step == last_step) step = first_step, tile += gridDim.x / SPLIT;
   }
 };
@@ -136,7 +136,7 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COPY_REGISTERS));
     if (threadIdx.x == THREADS) {
       const u64 policy = evict_first();
-      auto start_weights = [&](const Turn& turn) {
+      auto start_weights = [&](const TileTurn& turn) {
         const u32 barrier = full + turn.stage * 8;
         const int first = turn.tile * OUTPUTS;
         barrier_expect(barrier, STAGE);
@@ -145,10 +145,10 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
           copy_weights(stages + turn.stage * STAGE + half * (WEIGHT_STAGE / 2), weight_map, turn.step * LINE,
                        first + (GATED ? 0 : half * HALF_M), GATED ? half : 0, barrier, policy);
       };
-      auto start_x = [&](const Turn& turn) {
+      auto start_x = [&](const TileTurn& turn) {
         copy_x(stages + turn.stage * STAGE + WEIGHT_STAGE, x_map, turn.step * LINE, full + turn.stage * 8);
       };
-      Turn ahead(part, num_lines), behind(part, num_lines);
+      TileTurn ahead(part, num_lines), behind(part, num_lines);
       while (ahead.parity == 0 && ahead.tile < num_tiles) start_weights(ahead), ahead.next();
       asm volatile("griddepcontrol.wait;" ::: "memory");
       while (behind.parity == 0 && behind.tile < num_tiles) start_x(behind), behind.next();
@@ -169,7 +169,7 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
     if (threadIdx.x % 128 == 0) barrier_arrive(empty + stage * 8);
   };
   float acc[TILES][ROWS / 2];
-  Turn turn(part, num_lines);
+  TileTurn turn(part, num_lines);
   while (turn.tile < num_tiles) {
     const int tile = turn.tile;
     int before = -1;
