@@ -276,7 +276,7 @@ def lose_records(run: RunDirectory, kept: int) -> RunDirectory:
 def test_a_disturbed_block_is_one_of_all_that_were_measured(disturbed):
     """Not of those whose records are left."""
     file = disturbed.path / "blocks.jsonl"
-    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True)[-1:]))
+    file.write_text(file.read_text().splitlines(keepends=True)[-1])
     marks = results(RunDirectory.open(disturbed.path).frames()).arms[1].marks
     assert "DISTURBED: load 8.0 on 2 cores (1 of 2 blocks)" in marks
 

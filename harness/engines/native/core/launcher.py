@@ -109,10 +109,11 @@ class Launcher:
             chunks = [chunk] * (size // chunk) + [size % chunk]
             entries = [MixedEntry(self._state.dummy_slot, c, True, False, c, is_padding=True) for c in chunks if c]
             self.launch_mixed(entries, mode, NullRanges(), self._capture_host)
-        target, most = self._builder.target, self._max_num_seqs * (self._draft_counts[-1] + 1)
-        # The decodes of a mixed step have K+1 rows of logits each; few rows have kernels of their own.
-        for num_rows in [min(size, most) for size in ROW_BLOCKS] if use_triton(self._state.n_S) else ():
-            target.logits(target.embed_VH.new_zeros(num_rows, target.config.hidden_size))
+        if use_triton(self._state.n_S):
+            # Beside these prompts, the decodes of real steps have K+1 rows of logits each.
+            target, most = self._builder.target, self._max_num_seqs * (self._draft_counts[-1] + 1)
+            for size in ROW_BLOCKS:
+                target.logits(target.embed_VH.new_zeros(min(size, most), target.config.hidden_size))
 
     def _mixed_sizes_to_meet(self) -> Sequence[int]:
         """Row counts of mixed steps that need their own graphs or kernels: few rows are padded to three sizes; steps

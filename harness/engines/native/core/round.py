@@ -93,9 +93,8 @@ class RoundBuilder:
         s, rows, hidden_TH, spread_R = self.state, b.rows, b.work.hidden_TH, b.spread_R
         assert hidden_TH is not None
         position_R, request_R = rows.position_T, rows.row_req_T
-        if (
-            b.logit_row_N is not None
-        ):  # mixed: only rows whose prediction counts; what is called R is N until the spread
+        # In a mixed step only rows whose prediction counts have logits: what is called R is N until it is spread.
+        if b.logit_row_N is not None:
             hidden_TH, position_R, request_R = _rows((hidden_TH, position_R, request_R), b.logit_row_N)
         raw_RV, sampled = self.target.logits(hidden_TH), self._drawn(mode)
         if spread_R is not None and (mode.edits or sampled is not None):
