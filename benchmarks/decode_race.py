@@ -66,7 +66,7 @@ class Race:
         shape, _, how = self.shape.partition(":")
         if how not in ("", "alone"):
             raise SystemExit(f"race: {self.shape!r} is not allowed; allowed after a shape: :alone")
-        self.is_alone = how == "alone"
+        self.is_alone, self.num_tokens = how == "alone", num_tokens
         by_k = cells_of(loads)
         self.cells = [cell for each in by_k.values() for cell in each]
         self._meeting = tempfile.TemporaryDirectory(prefix="decode-race-")
@@ -153,6 +153,7 @@ class Race:
                 k=cell.k,
                 batch=cell.batch,
                 num_prompt=cell.prompt,
+                num_output=self.num_tokens,
                 check=self.checks.get(cell, ""),
                 **{f"{side}_tps": self.tps[side][cell] for side in self.sides},
             )

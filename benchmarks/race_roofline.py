@@ -29,7 +29,6 @@ from specbench.harness.store.roofline_record import ForwardShape
 
 H200 = replace(STATED[0], read_bytes_per_s=4.57e12, kernel_launch_s=0.0)  # kernels.md: as products read
 NUM_FEATURES = 3  # hidden states of the target that EAGLE-3 takes
-OUTPUT_TOKENS = 128
 _BF16 = 2
 
 
@@ -54,7 +53,7 @@ def ideal(row: dict) -> Ideal:
         features = NUM_FEATURES * config.hidden_size
         head = eagle3_shape(config.with_layers(1), PEERS[name]["draft_vocab_size"], features, _BF16)
         head = replace(head, last_params=after_attention_params(config))
-    one = Round.tree(row["batch"], row["num_prompt"] + OUTPUT_TOKENS / 2, num_nodes=k + 1, depth=k, topk=1)
+    one = Round.tree(row["batch"], row["num_prompt"] + row["num_output"] / 2, num_nodes=k + 1, depth=k, topk=1)
     parts: Counter[str] = Counter()
     for phase in round_parts_s(H200, _target(config, int(num_ranks or 1)), head, one, logit_bytes=0.0).values():
         parts.update(phase)

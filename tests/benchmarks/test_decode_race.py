@@ -178,8 +178,9 @@ def test_two_engines_take_turns(race):
     rows, told, printed, _ = race("llama-3.1-8b@2,3.0,1x128,4/8x128")
     assert [(row["k"], row["batch"]) for row in rows] == [(0, 1), (4, 1), (4, 8)]
     assert list(rows[0]) == [
-        *("shape", "acceptance_length", "k", "batch", "num_prompt", "check", "ours_tps", "vllm_tps")
+        *("shape", "acceptance_length", "k", "batch", "num_prompt", "num_output", "check", "ours_tps", "vllm_tps")
     ]
+    assert rows[0]["num_output"] == 8
     assert rows[2]["ours_tps"] == [300, 300] and rows[2]["vllm_tps"] == [200, 200]
     assert rows[0]["acceptance_length"] is None and rows[2]["acceptance_length"] == 3.0
     starts = sorted(line[:4] for line in told if len(line) > 2)

@@ -22,7 +22,8 @@ DRAFT_BYTES = 2 * (
 
 def row(k: int, batch: int, num_prompt: int) -> dict:
     acceptance = 3.0 if k else None
-    return dict(shape="llama-3.1-8b", k=k, batch=batch, num_prompt=num_prompt, acceptance_length=acceptance)
+    cell = dict(shape="llama-3.1-8b", k=k, batch=batch, num_prompt=num_prompt, num_output=128)
+    return dict(**cell, acceptance_length=acceptance)
 
 
 def test_the_page_has_what_the_script_prints():
