@@ -61,6 +61,18 @@ def factor(value: float | None, low: float | None = None, high: float | None = N
     return f"{value:.2f}x" + (f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else "")
 
 
+def formatted(value: float | None, form: str) -> str:
+    """`value` as the format specification `form` writes it."""
+    return NOTHING if value is None else f"{value:{form}}"
+
+
+def with_interval(write: Callable[[float], str], value: float | None, low: float | None, high: float | None) -> str:
+    """`VALUE [LOW, HIGH]`; the value alone if an end of its interval is not known."""
+    if value is None:
+        return NOTHING
+    return write(value) if low is None or high is None else f"{write(value)} [{write(low)}, {write(high)}]"
+
+
 def counted(n: int, noun: str) -> str:
     """`1 run`, `3 runs`, `2 directories`."""
     plural = noun.removesuffix("y") + "ies" if noun.endswith("y") else f"{noun}s"
@@ -84,7 +96,7 @@ def median_ms(name: str) -> Callable[[ArmSummary], str]:
 
 def percent(value: float | None) -> str:
     """Signed percentage with one decimal."""
-    return NOTHING if value is None else f"{value:+.1%}"
+    return formatted(value, "+.1%")
 
 
 def share(value: float | None) -> str:
@@ -145,25 +157,24 @@ def is_too_wide_change(low: float | None, high: float | None) -> bool:
 
 def rates(values: Sequence[float | None]) -> str:
     """Rates by position, two decimals, separated by blanks."""
-    return " ".join(NOTHING if value is None else f"{value:.2f}" for value in values) or NOTHING
+    return " ".join(formatted(value, ".2f") for value in values) or NOTHING
 
 
 def acceptance_length(acceptance: Acceptance | None) -> str:
     """`2.67 [2.51, 2.83]`."""
-    if acceptance is None or acceptance.acceptance_length is None:
+    if acceptance is None:
         return NOTHING
     interval = acceptance.acceptance_length_interval
-    return f"{acceptance.acceptance_length:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
+    ends = (interval.low, interval.high) if interval else (None, None)
+    return with_interval("{:.2f}".format, acceptance.acceptance_length, *ends)
 
 
 def tpot_ratio(compared: Speedup | None) -> str:
     """`1.602 [1.521, 1.684]`: baseline / arm, above 1 the arm is faster."""
-    if compared is None or compared.tpot_ratio is None:
+    if compared is None:
         return NOTHING
     low, high = compared.tpot_ratio_low, compared.tpot_ratio_high
-    if is_no_figure(low, high):
-        return TOO_WIDE
-    return f"{compared.tpot_ratio:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
+    return TOO_WIDE if is_no_figure(low, high) else with_interval("{:.3f}".format, compared.tpot_ratio, low, high)
 
 
 def tps_spread(arm: ArmSummary) -> str:

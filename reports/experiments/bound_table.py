@@ -9,7 +9,7 @@ import pandas as pd
 
 from specbench.harness.judge.bound import Bound, BoundRow
 from specbench.harness.store.files import write_json, write_text
-from specbench.reports.cells import NOTHING, change_text, factor, marked_name, milliseconds, number, share
+from specbench.reports.cells import NOTHING, change_text, factor, formatted, marked_name, milliseconds, number, share
 from specbench.reports.charts.chart import Axis, Chart, Style
 from specbench.reports.document import Table, table_of
 from specbench.reports.markdown import escape_markdown, markdown_pictures, markdown_result
@@ -67,7 +67,7 @@ def bound_table(bound: Bound) -> Table:
             NOTHING if row is best else change_text(row.ratio / best.ratio - 1, max_decimals=1)
         ),
         "TPOT ms": lambda row: milliseconds(row.tpot_ms),
-        "AL": lambda row: NOTHING if row.acceptance_length is None else f"{row.acceptance_length:.2f}",
+        "AL": lambda row: formatted(row.acceptance_length, ".2f"),
         "tokens/forward": lambda row: f"{row.tokens_per_forward:.2f}",
         "rounds known": lambda row: share(row.known),
     }

@@ -21,6 +21,7 @@ from specbench.reports.cells import (
     number,
     share,
     size_text,
+    with_interval,
 )
 from specbench.reports.document import Table, without
 
@@ -101,13 +102,10 @@ def change_cell(comparison: Comparison | None) -> str:
     """`-2.50% [-2.91%, -2.09%]`, with ~ for equivalent and ? for inconclusive."""
     if comparison is None or comparison.change is None:
         return NOTHING
-    sign = f"{_SIGNS[comparison.verdict]} " if comparison.verdict in _SIGNS else ""
-    text = sign + change_text(comparison.change)
-    if comparison.low is None or comparison.high is None:
-        return text
     if is_too_wide_change(comparison.low, comparison.high):
         return TOO_WIDE
-    return f"{text} [{change_text(comparison.low)}, {change_text(comparison.high)}]"
+    sign = f"{_SIGNS[comparison.verdict]} " if comparison.verdict in _SIGNS else ""
+    return sign + with_interval(change_text, comparison.change, comparison.low, comparison.high)
 
 
 def verdict_cell(comparison: Comparison) -> str:

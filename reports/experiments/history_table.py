@@ -11,7 +11,7 @@ from specbench.harness.judge.history.steps import DRIVEN, MACHINE, DatedStep, Se
 from specbench.harness.judge.rerun import rerun_command
 from specbench.harness.judge.stored import Problem
 from specbench.harness.store.files import json_text
-from specbench.reports.cells import change_text, number
+from specbench.reports.cells import change_text, number, with_interval
 from specbench.reports.document import Table, table_of
 
 HISTORY_SCHEMA = "specbench.history/1"
@@ -84,7 +84,7 @@ def suspects_table(suspects: Sequence[Suspect], problems: Sequence[Problem]) -> 
         "arm": lambda s: s.series.arm,
         "metric": lambda s: s.series.metric,
         "value": lambda s: number(s.commit.value),
-        "expected [99% interval]": lambda s: f"{number(s.expected)} [{number(s.low)}, {number(s.high)}]",
+        "expected [99% interval]": lambda s: with_interval(number, s.expected, s.low, s.high),
         "change": lambda s: change_text(s.change),
         "verdict": lambda s: s.verdict,
         "decide by": decide_by,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.noise_record import MetricNoise, NoiseFloor
-from specbench.reports.cells import NOTHING
+from specbench.reports.cells import NOTHING, formatted
 from specbench.reports.document import Table, table_of
 
 
@@ -32,7 +32,7 @@ def noise_table(floor: NoiseFloor) -> Table:
     columns: dict[str, Callable[[MetricNoise], str]] = {
         "metric": lambda m: m.name,
         "CV in a block": lambda m: f"{m.cv_in_block:.2%}",
-        "CV between blocks": lambda m: _percent(m.cv_between_blocks),
+        "CV between blocks": lambda m: formatted(m.cv_between_blocks, ".2%"),
         **{f"MDE, {n} blocks": _mde(n) for n in first.least_effect},
         **{f"blocks for {float(effect):.0%}": _blocks_needed(effect) for effect in first.blocks_needed},
         "false verdicts": lambda m: f"{m.false_verdicts:.1%}",
@@ -42,12 +42,8 @@ def noise_table(floor: NoiseFloor) -> Table:
     return table_of(title, columns, floor.metrics, _notes(floor), spare=("n", "false verdicts", "CV between blocks"))
 
 
-def _percent(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2%}"
-
-
 def _mde(num_blocks: str) -> Callable[[MetricNoise], str]:
-    return lambda metric: _percent(metric.least_effect[num_blocks])
+    return lambda metric: formatted(metric.least_effect[num_blocks], ".2%")
 
 
 def _blocks_needed(effect: str) -> Callable[[MetricNoise], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from specbench.harness.judge.samples_verdict import PairedMetric, PairedSamples
-from specbench.reports.cells import NOTHING, share
+from specbench.reports.cells import NOTHING, formatted, share, with_interval
 from specbench.reports.document import Table, table_of
 
 
@@ -13,13 +13,13 @@ def samples_table(found: PairedSamples) -> Table:
     columns: dict[str, Callable[[PairedMetric], str]] = {
         "filter": lambda m: m.filter,
         "metric": lambda m: m.metric,
-        "A": lambda m: _number(m.a),
-        "B": lambda m: _number(m.b),
-        "difference [95% CI]": _difference,
+        "A": lambda m: formatted(m.a, ".4f"),
+        "B": lambda m: formatted(m.b, ".4f"),
+        "difference [95% CI]": lambda m: with_interval("{:+.4f}".format, m.items.difference, m.items.low, m.items.high),
         "won/lost": lambda m: NOTHING if m.items.p is None else f"{m.items.won}/{m.items.lost}",
-        "p": lambda m: NOTHING if m.items.p_test is None else f"{m.items.p_test:.2g}",
-        "p (Holm)": lambda m: NOTHING if m.p_holm is None else f"{m.p_holm:.2g}",
-        "detectable": lambda m: _number(m.items.detectable),
+        "p": lambda m: formatted(m.items.p_test, ".2g"),
+        "p (Holm)": lambda m: formatted(m.p_holm, ".2g"),
+        "detectable": lambda m: formatted(m.items.detectable, ".4f"),
         "same output": lambda m: share(m.items.same_output),
         "items": lambda m: str(m.items.n),
         "verdict": lambda m: m.verdict if m.items.n else "no data",
@@ -54,14 +54,3 @@ def _notes(found: PairedSamples) -> Iterator[str]:
         f"a verdict of change: p (Holm, over the rows) at most {found.alpha:g} and a difference of {found.margin:g} or "
         f"more; equivalent: the interval lies within ±{found.margin:g}; inconclusive is not 'unchanged'."
     )
-
-
-def _number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.4f}"
-
-
-def _difference(m: PairedMetric) -> str:
-    if m.items.difference is None:
-        return NOTHING
-    text = f"{m.items.difference:+.4f}"
-    return text if m.items.low is None else f"{text} [{m.items.low:+.4f}, {m.items.high:+.4f}]"

@@ -13,6 +13,7 @@ from specbench.reports.cells import (
     NOTHING,
     TOO_WIDE,
     change_text,
+    formatted,
     is_too_wide_change,
     machine_notes,
     milliseconds,
@@ -46,8 +47,8 @@ def verdict_table(record: Judgement) -> Table:
         "change [95% CI]": lambda c: _mark(c, record.verdict) + change_of(c),
         "MDE": lambda c: size_text(c.least_effect, max_decimals=2),
         "verdict": lambda c: metric_verdict(c, record.verdict),
-        "p (Holm)": lambda c: NOTHING if c.p_holm is None else f"{c.p_holm:.2g}",
-        "p (signed rank)": lambda c: NOTHING if c.p_signed_rank is None else f"{c.p_signed_rank:.2g}",
+        "p (Holm)": lambda c: formatted(c.p_holm, ".2g"),
+        "p (signed rank)": lambda c: formatted(c.p_signed_rank, ".2g"),
         "n": lambda c: f"{c.num_pairs} {c.metric.pairs}",
     }
     return table_of(verdict_title(record), columns, record.metrics, _notes(record))

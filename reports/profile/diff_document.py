@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from specbench.harness.profiling.record import LATE, Profile
-from specbench.reports.cells import NOTHING, factor, share
+from specbench.reports.cells import NOTHING, factor, share, with_interval
 from specbench.reports.document import Command, Document, Section, Table
 from specbench.reports.profile.cells import TimeUnit, count, kernel_name, phase_name, points, unit_of
 from specbench.reports.profile.diff import INTERVAL_NOTE, LATE_WAIT, Delta, PhaseDelta, ProfileDiff, diff_profiles
@@ -136,10 +136,8 @@ def _cells(delta: Delta, unit: TimeUnit) -> tuple[str, str, str]:
 
 def _change(delta: Delta, unit: TimeUnit) -> str:
     """B - A with its sign; `0` for no change; followed by its interval, if any: `-2.30 [-3.10, -1.50]`."""
-    if delta.change is None:
-        return NOTHING
-    ends = [_signed(end, delta.unit, unit) for end in delta.interval or ()]
-    return _signed(delta.change, delta.unit, unit) + (f" [{', '.join(ends)}]" if ends else "")
+    low, high = delta.interval or (None, None)
+    return with_interval(lambda change: _signed(change, delta.unit, unit), delta.change, low, high)
 
 
 def _signed(change: float, kind: str, unit: TimeUnit) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from specbench.harness.metrics.accuracy_items import ItemFigures
 from specbench.harness.metrics.doubts import is_doubt
 from specbench.harness.store.results import ItemPairs, Score, ScorePair
-from specbench.reports.cells import NOTHING, milliseconds, rates, row_name, share
+from specbench.reports.cells import NOTHING, formatted, milliseconds, rates, row_name, share, with_interval
 from specbench.reports.document import Table, table_of
 from specbench.reports.run.accuracy_view import AccuracyView
 from specbench.reports.run.view import RunView
@@ -34,7 +34,7 @@ def _scores(view: RunView, accuracy: AccuracyView, names: Mapping[str, str]) -> 
         "Metric": lambda s: s.metric,
         "Value": lambda s: f"{s.value:.4f}",
         "": lambda s: "±",
-        "Stderr": lambda s: NOTHING if s.stderr is None else f"{s.stderr:.4f}",
+        "Stderr": lambda s: formatted(s.stderr, ".4f"),
         "items": lambda s: str(s.n),
     }
     scored = {s.arm for s in accuracy.scores}
@@ -60,7 +60,7 @@ def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> Table:
         "Filter": lambda p: p.filter,
         "difference [95% CI]": lambda p: _difference(p.items),
         "won/lost": lambda p: NOTHING if p.items.p is None else f"{p.items.won}/{p.items.lost}",
-        "McNemar p": lambda p: NOTHING if p.items.p is None else f"{p.items.p:.2g}",
+        "McNemar p": lambda p: formatted(p.items.p, ".2g"),
         "detectable": lambda p: NOTHING if p.items.detectable is None else f"{100 * p.items.detectable:.1f}",
         "same output": lambda p: share(p.items.same_output),
         "AL": lambda p: _acceptance_length(items_of(p)),
@@ -93,9 +93,5 @@ def _tpot(items: ItemFigures | None) -> str:
 
 
 def _difference(pairs: ItemPairs) -> str:
-    if pairs.difference is None:
-        return NOTHING
-    text = f"{100 * pairs.difference:+.1f}"
-    if pairs.p is None or pairs.low is None or pairs.high is None:
-        return text
-    return f"{text} [{100 * pairs.low:+.1f}, {100 * pairs.high:+.1f}]"
+    low, high = (None, None) if pairs.p is None else (pairs.low, pairs.high)
+    return with_interval(lambda value: f"{100 * value:+.1f}", pairs.difference, low, high)

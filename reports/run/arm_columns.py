@@ -19,6 +19,7 @@ from specbench.reports.cells import (
     percent,
     share,
     tps_spread,
+    with_interval,
 )
 from specbench.reports.run.view import RunView
 
@@ -85,12 +86,10 @@ def _tpot_change(row: Row) -> str:
     compared = row.compared
     if compared is None or compared.tpot_ratio is None:
         return NOTHING
-    shown = percent(1 / compared.tpot_ratio - 1)
-    if compared.tpot_ratio_low is None or compared.tpot_ratio_high is None:
-        return shown
-    if is_no_figure(compared.tpot_ratio_low, compared.tpot_ratio_high):
+    low, high = compared.tpot_ratio_low, compared.tpot_ratio_high
+    if is_no_figure(low, high):
         return TOO_WIDE
-    return f"{shown} [{percent(1 / compared.tpot_ratio_high - 1)}, {percent(1 / compared.tpot_ratio_low - 1)}]"
+    return with_interval(lambda ratio: percent(1 / ratio - 1), compared.tpot_ratio, high, low)
 
 
 def _round_change(row: Row) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from specbench.harness.roofline.of_run import INSTRUMENTED, OTHER
 from specbench.harness.store.crossover_file import Crossover
 from specbench.harness.store.roofline_record import IdealArm, Machine, MeanRound
-from specbench.reports.cells import NOTHING, factor, milliseconds, number, rates
+from specbench.reports.cells import NOTHING, factor, formatted, milliseconds, number, rates
 from specbench.reports.document import Table, table_of
 
 _PHASES = {"verify": "verify", "accept": "accept", "draft_first": "draft first", "draft_next": "draft next"}
@@ -102,7 +102,7 @@ _COLUMNS: dict[str, Callable[[IdealArm], str]] = {
     "accepted by position": _of_mean(lambda mean: rates(mean.rates)),
     "ideal ms": lambda arm: "unknown" if arm.unknown else milliseconds(arm.ideal_round_ms),
     "measured ms": lambda arm: milliseconds(arm.measured_round_ms),
-    "efficiency": lambda arm: NOTHING if arm.efficiency is None else f"{arm.efficiency:.0%}",
+    "efficiency": lambda arm: formatted(arm.efficiency, ".0%"),
     "limit": lambda arm: arm.limit or NOTHING,
     **{f"{name} ms": _phase(phase) for phase, name in _PHASES.items()},
     "other ms": lambda arm: _measured(arm, OTHER),
