@@ -94,6 +94,16 @@ def median_ms(name: str) -> Callable[[ArmSummary], str]:
     return lambda arm: milliseconds(arm.median(name))
 
 
+def pooled(figure: Callable[[Acceptance], float | Sequence[float | None] | None]) -> Callable[[ArmSummary], str]:
+    """The cell of a figure of acceptance: a number, or rates by position."""
+
+    def cell(arm: ArmSummary) -> str:
+        value = figure(arm.acceptance) if arm.acceptance else None
+        return rates(value) if isinstance(value, Sequence) else number(value)
+
+    return cell
+
+
 def percent(value: float | None) -> str:
     """Signed percentage with one decimal."""
     return formatted(value, "+.1%")

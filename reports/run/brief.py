@@ -9,7 +9,7 @@ from specbench.harness.metrics import figures
 from specbench.harness.store.environment import GitState
 from specbench.harness.store.inputs_record import ModelRecord, SamplingRecord, WorkloadRecord
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.cells import NOTHING, acceptance_length, counted, median, median_ms, number, row_name, tps_spread
+from specbench.reports.cells import NOTHING, acceptance_length, counted, median, median_ms, pooled, row_name, tps_spread
 from specbench.reports.document import Table, fitting, table_of
 from specbench.reports.run.answer import equal_outputs, ratio_text
 from specbench.reports.run.comparison import goodput_column, more_columns
@@ -102,8 +102,6 @@ _FIRST: Mapping[str, Callable[[ArmSummary], str]] = {
 _LAST: Mapping[str, Callable[[ArmSummary], str]] = {
     "TPS spread": tps_spread,
     figures.TTFT_MS.heading: median_ms(figures.TTFT_MS.block),
-    figures.TOKENS_PER_FORWARD.heading: lambda arm: number(
-        arm.acceptance.tokens_per_forward if arm.acceptance else None
-    ),
+    figures.TOKENS_PER_FORWARD.heading: pooled(lambda a: a.tokens_per_forward),
     figures.SYNCS_PER_ROUND.heading: median(figures.SYNCS_PER_ROUND.block),
 }

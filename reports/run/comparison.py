@@ -13,7 +13,7 @@ from specbench.reports.cells import (
     median,
     median_ms,
     number,
-    rates,
+    pooled,
     row_name,
     share,
     tps_spread,
@@ -103,10 +103,8 @@ _COLUMNS: dict[str, Callable[[ArmSummary], str]] = {
     figures.TTFT_MS.heading: median_ms(figures.TTFT_MS.block),
     "spread": tps_spread,
     f"{figures.ACCEPTANCE_LENGTH.name} [95% CI]": lambda arm: acceptance_length(arm.acceptance),
-    figures.TOKENS_PER_FORWARD.heading: lambda arm: number(
-        arm.acceptance.tokens_per_forward if arm.acceptance else None
-    ),
-    "accepted by position": lambda arm: rates(arm.acceptance.marginal if arm.acceptance else ()),
+    figures.TOKENS_PER_FORWARD.heading: pooled(lambda a: a.tokens_per_forward),
+    "accepted by position": pooled(lambda a: a.marginal),
     figures.SYNCS_PER_ROUND.heading: median(figures.SYNCS_PER_ROUND.block),
     figures.SAME_OUTPUT.heading: lambda arm: share(arm.speedup.same_output_rate if arm.speedup else None),
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from specbench.harness.metrics.figures import SYNCS_PER_ROUND, TPOT_MS, TPS
-from specbench.harness.store.results import Acceptance, ArmSummary
+from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import (
     NOTHING,
     TPOT_RATIO,
@@ -15,7 +15,7 @@ from specbench.reports.cells import (
     milliseconds,
     number,
     percent,
-    rates,
+    pooled,
     row_name,
     share,
     tpot_ratio,
@@ -99,14 +99,6 @@ def _phases(arms: Sequence[ArmSummary]) -> Table:
     )
 
 
-def _pooled(figure: Callable[[Acceptance], float | Sequence[float | None] | None]) -> Callable[[ArmSummary], str]:
-    def cell(arm: ArmSummary) -> str:
-        value = figure(arm.acceptance) if arm.acceptance else None
-        return rates(value) if isinstance(value, Sequence) else number(value)
-
-    return cell
-
-
 def _tps_ratio(arm: ArmSummary) -> str:
     speedup = arm.speedup
     if speedup is None or speedup.tps_ratio is None or speedup.tps_ratio_min is None:
@@ -168,16 +160,16 @@ _LATENCY_NOTE = (
 _LOGPROBS: Cells = {"output mean": median("logprobs.output"), "prompt mean": median("logprobs.prompt")}
 _LOGPROBS_NOTE = "Mean of a token in nats, from the target's unmodified logits. Every token's: logprobs.parquet."
 _ACCEPTANCE: Cells = {
-    "AL pooled": _pooled(lambda a: a.acceptance_length),
-    "AL by request": _pooled(lambda a: a.acceptance_length_by_request),
-    "tokens/forward": _pooled(lambda a: a.tokens_per_forward),
-    "accepted/drafted": _pooled(lambda a: a.draft_acceptance_rate),
-    "accepted/depth": _pooled(lambda a: a.accepted_depth_rate),
-    "marginal by position": _pooled(lambda a: a.marginal),
-    "conditional by position": _pooled(lambda a: a.conditional),
+    "AL pooled": pooled(lambda a: a.acceptance_length),
+    "AL by request": pooled(lambda a: a.acceptance_length_by_request),
+    "tokens/forward": pooled(lambda a: a.tokens_per_forward),
+    "accepted/drafted": pooled(lambda a: a.draft_acceptance_rate),
+    "accepted/depth": pooled(lambda a: a.accepted_depth_rate),
+    "marginal by position": pooled(lambda a: a.marginal),
+    "conditional by position": pooled(lambda a: a.conditional),
     "verifications accepting 0, 1, ...": _histogram,
-    "forwards without drafts": _pooled(lambda a: a.num_forwards_without_draft),
-    "truncated tokens": _pooled(lambda a: a.num_truncated_tokens),
+    "forwards without drafts": pooled(lambda a: a.num_forwards_without_draft),
+    "truncated tokens": pooled(lambda a: a.num_truncated_tokens),
 }
 _ACCEPTANCE_NOTE = (
     "AL: 1 + accepted drafts / verifications with drafts. Tokens per forward counts every decode forward and only "
@@ -185,12 +177,12 @@ _ACCEPTANCE_NOTE = (
     "Accepted/drafted is not given for trees."
 )
 _PEERS: Cells = {
-    "vLLM mean acceptance length": _pooled(lambda a: a.peers.vllm.mean_acceptance_length),
-    "vLLM draft acceptance rate": _pooled(lambda a: a.peers.vllm.draft_acceptance_rate),
-    "vLLM per position": _pooled(lambda a: a.peers.vllm.per_position),
-    "SGLang accept length": _pooled(lambda a: a.peers.sglang.accept_length),
-    "SGLang accept rate": _pooled(lambda a: a.peers.sglang.accept_rate),
-    "SGLang avg_spec_accept_length": _pooled(lambda a: a.peers.sglang.avg_spec_accept_length),
+    "vLLM mean acceptance length": pooled(lambda a: a.peers.vllm.mean_acceptance_length),
+    "vLLM draft acceptance rate": pooled(lambda a: a.peers.vllm.draft_acceptance_rate),
+    "vLLM per position": pooled(lambda a: a.peers.vllm.per_position),
+    "SGLang accept length": pooled(lambda a: a.peers.sglang.accept_length),
+    "SGLang accept rate": pooled(lambda a: a.peers.sglang.accept_rate),
+    "SGLang avg_spec_accept_length": pooled(lambda a: a.peers.sglang.avg_spec_accept_length),
 }
 _PEERS_NOTE = "The same step log under the definitions of vLLM's and SGLang's own counters."
 _ROUNDS: Cells = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specbench.harness.store.results import Acceptance, ArmSummary
-from specbench.reports.cells import acceptance_length, number, rates, row_name
+from specbench.harness.store.results import ArmSummary
+from specbench.reports.cells import acceptance_length, pooled, row_name
 from specbench.reports.charts.chart import Styles
 from specbench.reports.document import Section, Table, table_of
 from specbench.reports.run.charts import acceptance_charts, position_frame
@@ -17,14 +17,14 @@ from .runs import SiteRun
 
 PATH = "acceptance.html"
 MAX_GROUPS = 10
-_COLUMNS: dict[str, Callable[[tuple[ArmSummary, Acceptance]], str]] = {
-    "strategy": lambda row: row_name(row[0]),
-    "AL [95% CI]": lambda row: acceptance_length(row[1]),
-    "tokens/forward": lambda row: number(row[1].tokens_per_forward),
-    "by position": lambda row: rates(row[1].marginal),
-    "given those before": lambda row: rates(row[1].conditional),
-    "verifications": lambda row: f"{row[1].num_verifications:,}",
-    "TPS (x)": lambda row: tps_cell(row[0]),
+_COLUMNS: dict[str, Callable[[ArmSummary], str]] = {
+    "strategy": row_name,
+    "AL [95% CI]": lambda arm: acceptance_length(arm.acceptance),
+    "tokens/forward": pooled(lambda a: a.tokens_per_forward),
+    "by position": pooled(lambda a: a.marginal),
+    "given those before": pooled(lambda a: a.conditional),
+    "verifications": pooled(lambda a: a.num_verifications),
+    "TPS (x)": tps_cell,
 }
 _NOTE = (
     "AL: tokens per verification, the bonus token included, all repeats pooled. By position: this draft and all before "
@@ -46,7 +46,7 @@ def acceptance_page(runs: Sequence[SiteRun], styles: Styles) -> Page:
 
 def acceptance_table(run: SiteRun) -> Table:
     """Figures of the arms that verified drafts."""
-    drafted = [(arm, arm.acceptance) for arm in run.arms if arm.acceptance and arm.acceptance.num_verifications]
+    drafted = [arm for arm in run.arms if arm.acceptance and arm.acceptance.num_verifications]
     return table_of("Acceptance", _COLUMNS, drafted, (_NOTE,))
 
 
