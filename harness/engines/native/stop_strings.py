@@ -29,11 +29,19 @@ class StopWatch:
     def is_stopped(self, output_ids: list[int]) -> bool:
         if not self._stop or self._decode is None or len(output_ids) <= self._num_seen:
             return False
-        first = max(0, self._num_seen - self._overlap)
+        first = self._start_of_look(output_ids)
         num_before = len(self._decode(output_ids[first : self._min_tokens])) if first < self._min_tokens else 0
         self._num_seen = len(output_ids)
         text = self._decode(output_ids[first:])
         return any(find_stop(text, s, num_before) >= 0 for s in self._stop)
+
+    def _start_of_look(self, output_ids: list[int]) -> int:
+        """The tokens seen from here on have enough text. Special tokens have none, and may stand inside a string."""
+        assert self._decode is not None
+        width, seen = self._overlap, self._num_seen
+        while width < seen and len(self._decode(output_ids[seen - width : seen])) < self._overlap:
+            width *= 2
+        return max(0, seen - width)
 
 
 class StopStrings:

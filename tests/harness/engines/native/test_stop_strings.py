@@ -112,6 +112,34 @@ def test_a_string_that_began_before_the_first_tokens_allowed_counts_where_it_end
     assert cut_at_stop("abdabd", ["abd"], 3) == "abd" and cut_at_stop("abdabd", ["abd"], 2) == ""
 
 
+class Sparse:
+    """Three of five tokens are special: they have no text."""
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join("ab"[token % 5] for token in ids if token % 5 < 2)
+
+
+def test_a_string_with_special_tokens_inside_is_seen_however_its_tokens_come():
+    tokens, decode = [1, *[2] * 9, 1, 0], Sparse().decode
+    assert decode(tokens) == "bba" and len(cut_tokens(tokens, ["bb"], decode)) == 11
+    for size in range(1, 13):
+        watch, ends = StopWatch(["bb"], decode), [*range(size, 12, size), 12]
+        assert next(end for end in ends if watch.is_stopped(tokens[:end])) == next(end for end in ends if end >= 11)
+
+
+def test_special_tokens_inside_a_string_make_no_strategy_differ():
+    load = load_of("bb")
+    requests = [native_request(load.request(n)) for n in range(len(load))]
+    said = []
+    for strategy in (None, scripted("perfect", requests, CPU)):
+        kept = Kept()
+        NativeDeployment(make_engine(CPU, strategy), Sparse()).measure(load, kept)  # type: ignore[arg-type]
+        said.append({row.request_id: list(row.output_token_ids) for row in kept.rows})
+    whole_texts = whole(CPU, load)
+    assert said[0] == said[1] == {n: cut_tokens(tokens, ["bb"], Sparse().decode) for n, tokens in whole_texts.items()}
+    assert any(len(said[0][n]) < len(tokens) for n, tokens in whole_texts.items())
+
+
 def test_text_needs_a_tokenizer():
     with pytest.raises(ValueError, match="stop: 'x' is not allowed; this model has no tokenizer"):
         NativeDeployment(make_engine(CPU)).check(load_of("x"))
