@@ -26,7 +26,7 @@ def generate(
 ) -> dict[int, str | None]:
     """Sends all requests through an idle engine and waits for all. Requests with stop strings are sent in batches that
     fit the engine, because the host watches running requests. Raises the engine's ValueError for a prompt that does not
-    fit."""
+    fit; the engine is then idle again."""
     assert not engine.has_work, "the engine is still busy"
     assert decode is not None or not any(prompt.stop for prompt in requests), "stop strings need a tokenizer"
     clear(engine)
@@ -36,10 +36,13 @@ def generate(
         for request in _finished(engine, requests, decode, sink):
             prompt = prompts_by_id[request.id]
             kept, least = request.output_ids, request.sampling.min_tokens
-            if decode and prompt.stop:
-                kept = cut_tokens(request.output_ids, prompt.stop, decode, least)
-            sink.request(_kept_row(request, prompt, kept))
-            texts[request.id] = cut_at_stop(decode(kept), prompt.stop, len(decode(kept[:least]))) if decode else None
+            text = whole = None
+            if decode:
+                kept = cut_tokens(kept, prompt.stop, decode, least) if prompt.stop else kept
+                whole = decode(kept)
+                text = cut_at_stop(whole, prompt.stop, len(decode(kept[:least])))
+            sink.request(_kept_row(request, prompt, kept, is_stopped=text != whole))
+            texts[request.id] = text
     finally:
         sink.add_steps(engine.log.take())
     return texts
@@ -54,7 +57,11 @@ def _finished(
     while not sink.cancelled:
         while len(live) < most and (prompt := next(pending, None)) is not None:
             request = native_request(prompt)
-            engine.add(request)
+            try:
+                engine.add(request)
+            except ValueError:
+                empty(engine)
+                raise
             live[request.id] = request, StopWatch(prompt.stop, decode, request.sampling.min_tokens)
         if not live:
             break
@@ -67,9 +74,9 @@ def _finished(
     empty(engine)
 
 
-def _kept_row(request: Request, prompt: PromptRequest, kept: list[int]) -> RequestRow:
+def _kept_row(request: Request, prompt: PromptRequest, kept: list[int], is_stopped: bool) -> RequestRow:
+    """`is_stopped`: by a string, also where the engine had another reason to end with the same token."""
     row = request_row(request, prompt.key)
-    is_stopped = row.finish_reason == "abort" or len(kept) < len(request.output_ids)
     return row._replace(
         output_token_ids=kept,
         num_output_tokens=len(kept),

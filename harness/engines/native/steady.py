@@ -93,9 +93,10 @@ def _fill(engine: Engine, requests: Sequence[Request]) -> None:
         engine.step()
     for _ in range(NUM_SETTLING_ROUNDS):
         engine.step()
-    if len(engine.scheduler.running) < len(requests):
+    if (num_running := len(engine.scheduler.running)) < len(requests):
+        empty(engine)
         raise ValueError(
-            f"num_pages: only {len(engine.scheduler.running)} of {len(requests)} requests fit into the KV pages at "
+            f"num_pages: only {num_running} of {len(requests)} requests fit into the KV pages at "
             "once; raise --num-pages or lower --max-concurrency"
         )
 

@@ -72,6 +72,7 @@ def test_a_batch_that_the_pages_cannot_hold_is_refused():
     engine = _engine(num_pages=42, max_model_len=300)
     with pytest.raises(ValueError, match="num_pages: only . of 3 requests fit .* raise --num-pages"):
         trace_rounds(engine, _load((56, 56, 56)), 4, NoTracer())
+    assert_idle(engine)
 
 
 def test_a_request_that_leaves_is_seen(monkeypatch):
