@@ -8,6 +8,14 @@ from enum import Enum
 from specbench.harness.engines.native.core.logprobs import TokenLogprobs
 from specbench.harness.spec.sampling import SamplingParams
 
+# Smallest and largest values that a slot can hold and that keep logits finite in fp32; 0 is off.
+_RANGES = {
+    "temperature": (1e-30, 1e30),
+    "repetition_penalty": (1e-30, 1e30),
+    "top_k": (1, 2**31 - 1),
+    "seed": (-(2**63), 2**63 - 1),
+}
+
 
 class FinishReason(str, Enum):
     STOP = "stop"
@@ -65,6 +73,11 @@ class Request:
             )
         if not all(0 <= token < vocab_size for token in self.prompt_ids):
             raise ValueError(f"prompt: request {self.id} has token ids outside 0..{vocab_size - 1}")
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self.sampling, name)
+            if value and not low <= value <= high:
+                nearest = min(max(value, low), high)
+                raise ValueError(f"{name}: {value} of request {self.id} is not allowed; nearest allowed: {nearest}")
         self.sampling.check_ids(vocab_size)
         if self.sampling.min_tokens and (unknown := [t for t in self.sampling.stop_token_ids if t >= vocab_size]):
             raise ValueError(f"min_tokens: stop token {unknown[0]} is not allowed; the model has 0 to {vocab_size - 1}")

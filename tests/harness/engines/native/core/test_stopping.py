@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from toy.engines import decode_rows, generate, make_engine, named_strategy, request
 from toy.oracle import assert_as_oracle, continuations, ending
@@ -126,6 +128,35 @@ def test_prompts_that_cannot_be_served_are_refused_on_arrival():
     with pytest.raises(ValueError, match="num_pages: request 3 needs 6 pages"):
         small.add(request(3, range(12), max_tokens=12))
     assert not engine.has_work and not small.has_work
+
+
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        (dict(temperature=1e-39), "temperature: 1e-39 of request 1 .* nearest allowed: 1e-30"),  # logits became inf
+        (dict(temperature=math.inf), "temperature: inf .* 1e\\+30"),
+        (dict(repetition_penalty=1e-40), "repetition_penalty: .* 1e-30"),  # as above
+        (dict(repetition_penalty=1e39), "repetition_penalty: .* 1e\\+30"),
+        (dict(top_k=2**31), "top_k: 2147483648 .* 2147483647"),
+        (dict(seed=2**63), "seed: .* 9223372036854775807"),
+    ],
+    ids=str,
+)
+def test_numbers_that_no_slot_can_hold_are_refused_on_arrival(sampling, message):
+    """Not once the request has its slot: the engine would be of no use after that."""
+    engine = make_engine(CPU)
+    with pytest.raises(ValueError, match=message):
+        engine.add(request(1, (1, 2), **sampling))
+    assert not engine.has_work
+
+
+@pytest.mark.parametrize("seed", [-(2**63), 2**63 - 1])
+def test_the_ends_of_what_a_slot_can_hold_are_served(seed):
+    most = dict(top_k=2**31 - 1, max_tokens=2**40, seed=seed)
+    engine = make_engine(CPU, max_model_len=8)
+    for number, temperature in enumerate((0.0, 1e-30, 1e30)):
+        done = generate(engine, [request(number, (1, 2), temperature=temperature, **most)])[number]
+        assert done.num_tokens == 8
 
 
 def test_endings_of_the_oracle():
