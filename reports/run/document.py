@@ -71,8 +71,12 @@ def _speedup_title(view: RunView) -> str:
 def requested_tables(view: RunView) -> list[Table]:
     """Tables beyond the comparison that the run was made for: of a recipe, an ablation, several data sets, an
     evaluation."""
-    tables = [table for table in (recipe_table(view), ablation_table([view])) if table is not None]
-    return [*tables, *category_tables(view), *accuracy_tables(view)]
+    return [*purpose_tables(view), *category_tables(view), *accuracy_tables(view)]
+
+
+def purpose_tables(view: RunView) -> list[Table]:
+    """The tables of a recipe and of an ablation."""
+    return [table for table in (recipe_table(view), ablation_table([view])) if table is not None]
 
 
 def _table(title: str, columns: Cells, arms: Sequence[ArmSummary], note: str) -> Table:

@@ -42,7 +42,7 @@ def roofline_column(arms: Sequence[IdealArm]) -> dict[str, dict[str, str]]:
     return {"of roofline": known} if known else {}
 
 
-def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "Against the roofline") -> Table:
+def roofline_table(arms: Sequence[IdealArm], machine: Machine, title: str = "") -> Table:
     """A row per arm, in order; the notes say how to read the figures, and which arms have no ideal and why."""
     notes = [
         f"machine: {machine.describe()}",

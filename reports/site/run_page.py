@@ -12,20 +12,19 @@ from specbench.harness.roofline.machines import Roofline
 from specbench.harness.store.arm_record import FORCED
 from specbench.harness.store.environment import GitState
 from specbench.harness.store.results import ArmSummary
-from specbench.reports.charts.chart import Chart, Styles, drawable
+from specbench.reports.charts.chart import Chart, Styles
 from specbench.reports.document import Cell, Command, Section, Table
 from specbench.reports.experiments.ab_brief import ab_answer, ab_unequal
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.report import commands as profile_commands
-from specbench.reports.run.ablation_table import ablation_table
 from specbench.reports.run.accuracy_table import accuracy_tables
 from specbench.reports.run.answer import answer
 from specbench.reports.run.charts import tps_chart
 from specbench.reports.run.comparison import arms_table
+from specbench.reports.run.document import purpose_tables
 from specbench.reports.run.group_tables import category_tables
 from specbench.reports.run.notes import footnotes
 from specbench.reports.run.percentiles import medians, percentile_chart, percentile_tables
-from specbench.reports.run.recipe_table import recipe_table
 from specbench.reports.run.roofline_table import roofline_table
 from specbench.reports.run.view import RunView
 
@@ -102,12 +101,18 @@ def _verdict(run: SiteRun) -> list[Section]:
     if run.ab is None:
         command = f"specbench ab --resume {shlex.quote(str(run.path))}"
         return [Section(title="Verdict", sentences=(f"Not judged yet: {command}",))]
-    badge, sentences = badges.verdict(run.ab), (f"{claim_title(run.ab)}.", *caution(run.ab))
-    charts, tables = verdict_charts(run.ab), (verdict_table(run.ab),)
-    facts, tell = claim_facts(run), certify_command(run.record) if ab_unequal(run.ab) else ""
-    commands = (Command(name=f"{ab_unequal(run.ab)}; which of the two", text=tell),) if tell else ()
-    verdict = Section(title="Verdict", badge=badge, sentences=sentences, commands=commands, facts=facts, charts=charts)
-    return [replace(verdict, tables=tables), Section(title="Blocks", tables=(blocks_table(run),))]
+    unequal = ab_unequal(run.ab)
+    tell = certify_command(run.record) if unequal else ""
+    verdict = Section(
+        title="Verdict",
+        badge=badges.verdict(run.ab),
+        sentences=(f"{claim_title(run.ab)}.", *caution(run.ab)),
+        commands=(Command(name=f"{unequal}; which of the two", text=tell),) if tell else (),
+        facts=claim_facts(run),
+        charts=verdict_charts(run.ab),
+        tables=(verdict_table(run.ab),),
+    )
+    return [verdict, Section(title="Blocks", tables=(blocks_table(run),))]
 
 
 def _figures(run: SiteRun, view: RunView, styles: Styles, whole: bool) -> list[Section]:
@@ -117,7 +122,7 @@ def _figures(run: SiteRun, view: RunView, styles: Styles, whole: bool) -> list[S
     more = requested_tables(run) if whole else []
     later = f"The table of the run's recipe: specbench show {shlex.quote(str(run.path))}"
     sentences = (later,) * (asks(run) and not more)
-    charts = drawable(tps_chart(run.arms, styles)) if whole and not run.is_experiment else ()  # a verdict has its own
+    charts = (tps_chart(run.arms, styles),) if whole and not run.is_experiment else ()  # a verdict has its own
     return [Section(title="Figures", sentences=sentences, charts=charts, tables=(table, *category_tables(view), *more))]
 
 
@@ -128,10 +133,7 @@ def asks(run: SiteRun) -> bool:
 
 def requested_tables(run: SiteRun) -> list[Table]:
     """These tables; empty for other runs."""
-    if not asks(run):
-        return []
-    view = run.with_requests()
-    return [table for table in (recipe_table(view), ablation_table([view])) if table is not None]
+    return purpose_tables(run.with_requests()) if asks(run) else []
 
 
 def _latency(run: SiteRun, styles: Styles, whole: bool) -> list[Section]:
@@ -155,7 +157,7 @@ def _roofline(view: RunView) -> list[Section]:
     """Empty if not checked: raw tables of older runs are not read."""
     roofline, title = view.roofline, "Against the roofline"
     if roofline.machine is not None:
-        return [Section(title=title, tables=(replace(roofline_table(roofline.arms, roofline.machine), title=""),))]
+        return [Section(title=title, tables=(roofline_table(roofline.arms, roofline.machine),))]
     return [Section(title=title, sentences=(f"No roofline: {roofline.unknown}.",))] if roofline.unknown else []
 
 

@@ -77,7 +77,7 @@ def test_shares_of_an_instrumented_capture_are_marked(run):
 
 
 def test_it_prints(run):
-    table = roofline_table(ideal_arms(run, MACHINE), MACHINE)
+    table = roofline_table(ideal_arms(run, MACHINE), MACHINE, "Against the roofline")
     for text in (plain_result(table), markdown_result(table)):
         assert "Against the roofline" in text and CHAIN in text
 
