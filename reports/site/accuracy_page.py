@@ -9,7 +9,7 @@ from dataclasses import replace
 import pandas as pd
 
 from specbench.harness.stats.verdict import MIN_EFFECT
-from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable
+from specbench.reports.charts.chart import CHANGES, Axis, Chart
 from specbench.reports.document import Cell, Command, Section, table_of
 from specbench.reports.experiments.certificate import certificate_answer, certificate_table, certificate_worst
 from specbench.reports.run.accuracy_table import accuracy_tables
@@ -113,4 +113,4 @@ def _scores(run: SiteRun, n: int) -> Section:
         words="p",
     )
     tables = tuple(accuracy_tables(run.with_scores()))
-    return Section(title=title, links=(run.link,), charts=drawable(chart), tables=tables)
+    return Section(title=title, links=(run.link,), charts=(chart,), tables=tables)

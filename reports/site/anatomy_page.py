@@ -9,7 +9,7 @@ import pandas as pd
 from specbench.harness.profiling.record import Profile
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, median, median_ms, row_name, share
-from specbench.reports.charts.chart import Chart, drawable
+from specbench.reports.charts.chart import Chart
 from specbench.reports.document import Section, Table, table_of
 from specbench.reports.profile.cells import MICROSECONDS, count, phase_name, times, unit_of
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED
@@ -108,7 +108,7 @@ def _section(group: Group, n: int) -> Section:
         title=group.title,
         anchor=run.anchor,
         links=(run.link,),
-        charts=drawable(phase_chart(run.arms, n), trace_chart(run, n)),
+        charts=(phase_chart(run.arms, n), trace_chart(run, n)),
         timelines=tuple(timelines),
         tables=(*[clock] * bool(run.arms), *[_trace_table(run.profiles)] * bool(run.profiles)),
     )

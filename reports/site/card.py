@@ -11,7 +11,7 @@ from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import NOTHING, acceptance_length, median_ms
 from specbench.reports.charts.card import Card, write_card
-from specbench.reports.charts.chart import Chart, drawable
+from specbench.reports.charts.chart import Chart
 from specbench.reports.charts.pictures import num_lines
 from specbench.reports.document import Fact
 from specbench.reports.experiments.verdict_table import verdict_words
@@ -40,12 +40,12 @@ def card_of(path: Path) -> Card:
         raise ValueError(f"card: {run.run_id} has no measured speed, so there is nothing to draw")
     if run.is_experiment and run.ab is None:
         raise ValueError(f"card: {run.run_id} is not judged yet: specbench ab --resume {path}")
-    sentence, facts, charts, warnings, conditions = _of_experiment(run) if run.ab else _of_arms(run)
+    sentence, facts, chart, warnings, conditions = _of_experiment(run) if run.ab else _of_arms(run)
     return Card(
         heading=f"specbench · {run.run_id} · {run.record.status}",
         answer=sentence,
         facts=facts,
-        chart=next(iter(charts), None),
+        chart=None if chart is None else _short(chart),
         warnings=warnings,
         conditions=conditions,
         about=_about(run),
@@ -53,7 +53,7 @@ def card_of(path: Path) -> Card:
     )
 
 
-_Said = tuple[str, tuple[Fact, ...], tuple[Chart, ...], tuple[str, ...], tuple[str, ...]]
+_Said = tuple[str, tuple[Fact, ...], Chart | None, tuple[str, ...], tuple[str, ...]]
 
 
 def _of_experiment(run: SiteRun) -> _Said:
@@ -64,8 +64,8 @@ def _of_experiment(run: SiteRun) -> _Said:
     warnings = claim_doubts(run.ab)
     if not run.ab.same_output.is_enough:
         warnings = (*warnings, f"{verdict_words(run.ab)}.")
-    charts = _short(verdict_charts(run.ab)[:1])
-    return claim_sentence(run.ab), facts, charts, warnings, claim_conditions(run.ab)
+    chart = next(iter(verdict_charts(run.ab)), None)
+    return claim_sentence(run.ab), facts, chart, warnings, claim_conditions(run.ab)
 
 
 def _of_arms(run: SiteRun) -> _Said:
@@ -73,7 +73,7 @@ def _of_arms(run: SiteRun) -> _Said:
     if best is None or best.speedup is None:
         arm = next((arm for arm in run.arms if arm.num_repeats), run.arms[0])
         only = (Fact(name="TPOT", value=f"{median_ms('tpot_ms.mean')(arm)} ms"),)
-        return answer(run.figures), only, (), _doubts(arm), _conditions(arm)
+        return answer(run.figures), only, None, _doubts(arm), _conditions(arm)
     factor, _, interval = ratio_text(best).partition(" ")
     same = equal_outputs(best)
     facts = (
@@ -90,7 +90,7 @@ def _of_arms(run: SiteRun) -> _Said:
         ),
     )
     beside = [arm for arm in run.arms if arm.label == best.speedup.baseline]
-    return answer(run.figures), facts, _short((strategy_chart(run),)), _doubts(best, *beside), _conditions(best)
+    return answer(run.figures), facts, strategy_chart(run), _doubts(best, *beside), _conditions(best)
 
 
 def _doubts(*arms: ArmSummary) -> tuple[str, ...]:
@@ -110,15 +110,12 @@ def _acceptance(arm: ArmSummary, name: str) -> Fact:
     return Fact(name=name, value=length, note=f"{interval} tokens a verification" if length != NOTHING else "")
 
 
-def _short(charts: tuple[Chart, ...]) -> tuple[Chart, ...]:
+def _short(chart: Chart) -> Chart:
     """As many of the first rows as have room for their names."""
-    found = []
-    for chart in drawable(*charts):
-        lines = [num_lines(name) for name in chart.frame["y"].head(_MAX_ROWS)]
-        fits = sum(end <= _MAX_LINES for end in accumulate(lines))
-        frame = chart.frame.head(max(1, fits))
-        found.append(replace(chart, frame=frame.assign(y=frame["y"].map(_short_name))))
-    return tuple(found)
+    lines = [num_lines(name) for name in chart.frame["y"].head(_MAX_ROWS)]
+    fits = sum(end <= _MAX_LINES for end in accumulate(lines))
+    frame = chart.frame.head(max(1, fits))
+    return replace(chart, frame=frame.assign(y=frame["y"].map(_short_name)))
 
 
 def _short_name(name: str) -> str:

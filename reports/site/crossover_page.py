@@ -10,7 +10,7 @@ from specbench.harness.registry import BASELINE
 from specbench.harness.stats.crossover import Ratio
 from specbench.harness.store.results import ArmSummary, Speedup
 from specbench.reports.cells import arm_name, row_name
-from specbench.reports.charts.chart import Styles, drawable
+from specbench.reports.charts.chart import Styles
 from specbench.reports.document import Command, Section, Table
 from specbench.reports.experiments.crossover_answer import crossover_answer
 from specbench.reports.experiments.crossover_chart import crossover_chart
@@ -63,7 +63,7 @@ def _of_sweep(sweep: StoredSweep, n: int, styles: Styles) -> Section:
         commands=(Command(name="Command", text=record.command),),
         charts=(
             crossover_chart(record, styles, f"sweep-{n + 1}", names=sweep.names),
-            *drawable(interactivity_chart(record, styles, f"sweep-users-{n + 1}", sweep.names)),
+            interactivity_chart(record, styles, f"sweep-users-{n + 1}", sweep.names),
         ),
         tables=(*crossover_tables(record, sweep.names), *roofline_tables(record, sweep.names)),
     )
@@ -82,7 +82,7 @@ def _of_runs(group: Group, n: int, styles: Styles) -> Section:
         ),
         charts=(
             crossover_chart(record, styles, f"crossover-{n + 1}"),
-            *drawable(interactivity_chart(record, styles, f"users-{n + 1}", names)),
+            interactivity_chart(record, styles, f"users-{n + 1}", names),
         ),
         tables=tuple(crossover_tables(record)),
     )

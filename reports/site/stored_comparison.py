@@ -12,7 +12,7 @@ import pandas as pd
 from specbench.harness.judge.comparison import ComparedRuns, compare_runs
 from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.figures import COMPARED
-from specbench.reports.charts.chart import CHANGES, Axis, Chart, drawable
+from specbench.reports.charts.chart import CHANGES, Axis, Chart
 from specbench.reports.document import Cell, Command, Section, Table, table_of, without
 from specbench.reports.experiments.compare_table import compare_table
 
@@ -94,7 +94,7 @@ def _section(group: Group, follows: Follows, n: int) -> Section:
     return replace(
         shown,
         commands=(_command("The same in a terminal", run, older),),
-        charts=drawable(_chart(compared, n)),
+        charts=(_chart(compared, n),),
         tables=(_table(compared, run, older),),
     )
 
