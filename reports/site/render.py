@@ -45,7 +45,6 @@ _SYMBOLS = {
 def render(page: Page, menu: Sequence[tuple[str, str]], site_title: str) -> str:
     """The page's HTML. `menu`: (path, title) of the pages that every page links to."""
     page = replace(page, sections=filled(page.sections))
-    charts = [chart for section in page.sections for chart in section.charts]
     tables = [table for section in page.sections for table in section.tables]
     num_folded = sum(section.folded for section in page.sections)
     chosen = num_folded or any(isinstance(table, ChoiceTable) for table in tables)
@@ -53,11 +52,9 @@ def render(page: Page, menu: Sequence[tuple[str, str]], site_title: str) -> str:
         page=page,
         menu=menu,
         site_title=site_title,
-        specifications={chart.name: specification(chart) for chart in charts},
-        symbols=_SYMBOLS,
         has_timelines=any(section.timelines for section in page.sections),
         num_folded=num_folded,
-        scripts=(*_DRAWING * bool(charts), *("choose.js",) * bool(chosen)),
+        scripts=(*_DRAWING * any(section.charts for section in page.sections), *("choose.js",) * bool(chosen)),
     )
 
 
@@ -114,4 +111,6 @@ def _template() -> Template:
     environment.filters["linked_rows"] = _linked_rows
     environment.filters["inline_json"] = inline_json
     environment.filters["data_table"] = data_table
+    environment.filters["specification"] = specification
+    environment.globals["symbols"] = _SYMBOLS
     return environment.get_template("site.html.j2")
