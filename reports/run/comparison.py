@@ -109,4 +109,3 @@ _COLUMNS: dict[str, Callable[[ArmSummary], str]] = {
     figures.SAME_OUTPUT.heading: lambda arm: share(arm.speedup.same_output_rate if arm.speedup else None),
 }
 _GOODPUT = f"{figures.GOODPUT.heading} (share)"
-HEADERS = (*_COLUMNS, "marks")

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from specbench.harness.judge.graph_marks import GraphsView
 from specbench.harness.profiling.record import Profile
 from specbench.reports.cells import number, share
 
-HEADERS = ("graph claim", "graph share", "graph launches/round", "launches/round", "syncs/round (trace)")
+_CLAIM = "graph claim"
+_COLUMNS: dict[str, Callable[[Profile], str]] = {
+    _CLAIM: lambda profile: profile.graph.verdict,
+    "graph share": lambda profile: share(profile.graph.graph_share_kernels),
+    "graph launches/round": lambda profile: number(profile.graph.graph_launches_per_round),
+    "launches/round": lambda profile: number(profile.graph.launches_per_round),
+    "syncs/round (trace)": lambda profile: number(profile.syncs_per_round),
+}
 
 
 def graph_columns(view: GraphsView | None) -> dict[str, dict[str, str]]:
     """Cells by header and arm label; empty for a run without certificates."""
     if view is None:
         return {}
-    rows = {label: dict(zip(HEADERS, _cells(profile), strict=True)) for label, profile in view.profiles.items()}
-    columns = {header: {label: row[header] for label, row in rows.items()} for header in HEADERS}
-    columns[HEADERS[0]] |= dict.fromkeys(view.failures, "not traced")
+    profiles = view.profiles.items()
+    columns = {header: {label: cell(profile) for label, profile in profiles} for header, cell in _COLUMNS.items()}
+    columns[_CLAIM] |= dict.fromkeys(view.failures, "not traced")
     return columns
 
 
@@ -42,9 +50,3 @@ def graph_json(view: GraphsView | None) -> dict[str, Any]:
         for label, profile in view.profiles.items()
     }
     return found | {label: {"error": error} for label, error in view.failures.items()}
-
-
-def _cells(profile: Profile) -> tuple[str, ...]:
-    graph = profile.graph
-    figures = (graph.graph_launches_per_round, graph.launches_per_round, profile.syncs_per_round)
-    return graph.verdict, share(graph.graph_share_kernels), *map(number, figures)
