@@ -8,7 +8,7 @@ from dataclasses import replace
 from specbench.harness.stats.crossover import Ratio
 from specbench.harness.store.crossover_file import Crossover, CrossoverArm, LoadCell
 from specbench.harness.store.inputs_record import WorkloadRecord
-from specbench.reports.cells import NOTHING, is_no_figure
+from specbench.reports.cells import NOTHING, counted, is_no_figure
 from specbench.reports.document import Table, fitting
 
 from .crossover_notes import dips, doubt_notes, missing, no_verdict, troubles
@@ -85,6 +85,5 @@ def _about(record: Crossover) -> list[str]:
     workload = record.workload or WorkloadRecord()
     digest = f" (sha256 {workload.sha256[:12]})" if workload.sha256 else ""
     prompts = f"{record.num_prompts} prompts of {workload.name or 'an unknown data set'}{digest}"
-    num_blocks = max(record.num_blocks.values(), default=0)
-    blocks = f"{num_blocks} block{'s' if num_blocks != 1 else ''} per load"
+    blocks = f"{counted(max(record.num_blocks.values(), default=0), 'block')} per load"
     return [", ".join(filter(None, (prompts, blocks, record.model, record.hardware)))]

@@ -29,14 +29,15 @@ _MAX_REASONS = 5
 _FRESH = "a fresh process for each side and block"
 
 
-def _figure(c: JudgedMetric, value: float | None) -> str:
+def side_figure(c: JudgedMetric, value: float | None) -> str:
+    """`value` of one side; a dash if there is no change to show with it."""
     return (milliseconds if c.metric.unit == "ms" else number)(value if c.change is not None else None)
 
 
 FIGURES: Mapping[str, Callable[[JudgedMetric], str]] = {
     "metric": lambda c: ", ".join(filter(None, (c.metric.name, c.metric.unit))),
-    "A": lambda c: _figure(c, c.a),
-    "B": lambda c: _figure(c, c.b),
+    "A": lambda c: side_figure(c, c.a),
+    "B": lambda c: side_figure(c, c.b),
 }
 
 

@@ -170,7 +170,7 @@ def merged_steps(kernels: Sequence[KernelFigures]) -> list[tuple[str, KernelFigu
     return sorted(merged, key=lambda item: -item[1].total_ns)
 
 
-def overview_table(profiles: Sequence[tuple[str, Profile]], shared: Sequence[str] = ()) -> Table:
+def overview_table(profiles: Sequence[tuple[str, Profile]], shared: Sequence[str]) -> Table:
     """One row per profile, for several arms side by side. `shared`: options that their names leave out."""
     columns = {
         "arm": lambda named: named[0],

@@ -39,15 +39,13 @@ def _scores(view: RunView, accuracy: AccuracyView, names: Mapping[str, str]) -> 
     }
     scored = {s.arm for s in accuracy.scores}
     missing = [
-        f"{a.label}: not scored{_reason(accuracy.errors.get(a.label))}" for a in view.arms if a.label not in scored
+        ": ".join(filter(None, (a.label, "not scored", accuracy.errors.get(a.label))))
+        for a in view.arms
+        if a.label not in scored
     ]
     doubted = [f"{names[a.label]}: {mark}" for a in view.arms for mark in a.marks if is_doubt(mark)]
     notes = (f"lm-eval {accuracy.record.lm_eval}; stderr as lm-eval's", *accuracy.record.notes, *missing, *doubted)
     return table_of(f"Accuracy ({view.record.run_id})", columns, accuracy.scores, notes, spare=("n-shot", "Version"))
-
-
-def _reason(error: str | None) -> str:
-    return f": {error}" if error else ""
 
 
 def _pairs(accuracy: AccuracyView, names: Mapping[str, str]) -> Table:

@@ -110,5 +110,5 @@ def _section(group: Group, n: int) -> Section:
         links=(run.link,),
         charts=(phase_chart(run.arms, n), trace_chart(run, n)),
         timelines=tuple(timelines),
-        tables=(*[clock] * bool(run.arms), *[_trace_table(run.profiles)] * bool(run.profiles)),
+        tables=(clock, *[_trace_table(run.profiles)] * bool(run.profiles)),
     )

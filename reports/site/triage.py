@@ -45,7 +45,7 @@ def triage_section(shown: Sequence[SeriesHistory], pages: Mapping[str, str]) -> 
             title="Improved and regressed lately",
             links=(Cell(text="History by commit", href="history.html"),),
             sentences=tuple(sentences),
-            tables=(_table(newest, pages),) * bool(newest),
+            tables=(_table(newest, pages),),
         )
     ]
 

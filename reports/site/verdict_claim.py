@@ -9,8 +9,6 @@ from specbench.reports.cells import (
     TOO_WIDE,
     change_text,
     is_too_wide_change,
-    milliseconds,
-    number,
     outputs_equal,
     size_text,
 )
@@ -22,6 +20,7 @@ from specbench.reports.experiments.verdict_table import (
     arm_marks,
     interval,
     is_not_judged,
+    side_figure,
     tpot_words,
     verdict_words,
 )
@@ -103,10 +102,10 @@ def claim_conditions(record: Judgement) -> tuple[str, ...]:
 
 
 def _change(c: JudgedMetric) -> Fact:
-    metric, figure = c.metric, milliseconds if c.metric.unit == "ms" else number
+    metric = c.metric
     assert c.change is not None
     known = "" if c.low is None or c.high is None else f"95% {interval(c.low, c.high)}"
-    notes = [known, f"{figure(c.a)} to {figure(c.b)} {metric.unit}".strip()]
+    notes = [known, f"{side_figure(c, c.a)} to {side_figure(c, c.b)} {metric.unit}".strip()]
     if c.least_effect is not None:
         notes.append(f"MDE {size_text(c.least_effect, max_decimals=2)} with {c.num_pairs} {metric.pairs}")
     value = TOO_WIDE if is_too_wide_change(c.low, c.high) else change_text(c.change, max_decimals=2)

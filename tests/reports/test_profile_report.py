@@ -116,7 +116,7 @@ def test_a_trace_without_gpu_work_has_a_report():
 
 def test_several_arms_are_side_by_side_first():
     profiles = {"eagle": eagle_profile(), "fused": fused_profile(), "foreign": foreign_profile()}
-    table = overview_table(list(profiles.items()))
+    table = overview_table(list(profiles.items()), shared=())
     assert row(table, "eagle")[1:] == ("good", "holds", "18", "4", "95.1%", "3.4", "31.2", "71.5%", "1.26x")
     assert row(table, "foreign")[-1] == "-"
     page = html_page(profiles_document(profiles, "Profiles of x"))
