@@ -1,4 +1,5 @@
-"""Hides the private parts of command lines and records: values of options that look secret, and names of home folders.
+"""Hides the private parts of command lines and records: values of options that look secret, keys, and names of home
+folders.
 
 The user's own paths are stored relative to `~`, so that a resumed run finds them again.
 """
@@ -20,6 +21,10 @@ HOME = re.compile(r"(/home/|/Users/)([^/\\\s\"':;,]+)")
 SECRET = r"(?:api_?-?key(?![-_]env)|access_?-?key|auth|secret|passw|credential|(?<!num[-_])token(?!s|iz|[-_]id))"
 _SECRET_OPTION = re.compile(rf"^--?[\w-]*{SECRET}[\w-]*$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(rf"(\b[\w-]*{SECRET}[\w-]*=)[^\s\"]+", re.IGNORECASE)
+# Keys of Hugging Face, OpenAI and others, GitHub, AWS: they say themselves what they are.
+_KNOWN_KEY = re.compile(
+    r"\b(?:hf_\w{20,}|sk-(?=[\w-]*\d)[\w-]{20,}|gh[a-z]_\w{20,}|github_pat_\w{20,}|AKIA[0-9A-Z]{16})"
+)
 _IN_ADDRESS = re.compile(r"(?<=/)([^/\s:@]+):[^/\s@]+@")  # user:password@host
 
 
@@ -40,8 +45,10 @@ def is_secret_name(name: str) -> bool:
 
 
 def plain_text(text: str) -> str:
-    """Masks values after names that look secret, and passwords in addresses; makes home folders anonymous."""
-    return HOME.sub(r"\1user", _IN_ADDRESS.sub(rf"\1:{MASK}@", _SECRET_VALUE.sub(rf"\1{MASK}", text)))
+    """Masks values after names that look secret, passwords in addresses, and keys of known forms; makes home folders
+    anonymous."""
+    named = _IN_ADDRESS.sub(rf"\1:{MASK}@", _SECRET_VALUE.sub(rf"\1{MASK}", text))
+    return HOME.sub(r"\1user", _KNOWN_KEY.sub(MASK, named))
 
 
 def from_home(record: _Record) -> _Record:

@@ -257,6 +257,19 @@ def test_what_looks_secret_is_masked_in_command_label_and_name(tmp_path):
     assert run.record.argv[2:4] == ("--model", "/x/user:[redacted]@h")
 
 
+@pytest.mark.parametrize("key", ["hf_" + "aB3" * 11, "sk-proj-" + "x_9" * 10, "ghp_" + "Q" * 36, "AKIA" + "Z7" * 8])
+def test_a_key_of_a_known_form_is_masked_wherever_it_stands(tmp_path, key):
+    argv = ("specbench", "run", "--stop", key, "--engine-command", f"serve {{model}} --with {key}")
+    run = RunDirectory.create(tmp_path, "x", begun("no-spec", argv=argv))
+    assert key not in json.dumps(run.record.argv) and run.record.argv[3] == "[redacted]"
+
+
+@pytest.mark.parametrize("word", ["sk-learn", "hf_split", "sk-of-a-benchmark-with-a-long-name", "ghost_of"])
+def test_words_that_only_begin_like_a_key_stay(tmp_path, word):
+    run = RunDirectory.create(tmp_path, "x", begun("no-spec", argv=("specbench", "run", "--label", word)))
+    assert run.record.argv[3] == word
+
+
 def test_paths_of_a_record_do_not_name_the_users_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "alice"))
     model, data = (str(tmp_path / "alice" / name) for name in ("model", "prompts.jsonl"))
