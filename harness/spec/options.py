@@ -38,7 +38,7 @@ class OutputOptions(Options):
     # Options that --resume may be combined with.
     WITH_RESUME: ClassVar[tuple[str, ...]] = ("resume", "format", "quiet", "progress")
 
-    output_dir: Path = _output(Path("runs"), "Parent of the result directory.")
+    output_dir: Path = _output(Path("runs"), "Parent of the result directory.", flags="--output-dir -o")
     label: str = _output("run", "Word in the name of the result directory: up to 50 of a-z, A-Z, 0-9, . _ = and -.")
     resume: Path | None = _output(None, "Directory to resume, with its own options.", metavar="DIR")
     format: str = _output(

@@ -53,6 +53,7 @@ def test_words_of_a_command_are_options():
     assert options.given == {"strategy", "num_prompts", "ignore_eos", "stop_token_ids", "quiet"}
     assert parse("--num-prompts 3 --num-prompts 4").num_prompts == 4, "the later one counts"
     assert parse("--seed 42").given == {"seed"}, "named, though it is the default"
+    assert str(parse("-o there").output_dir) == str(parse("--output-dir there").output_dir) == "there"
     assert parse("").given == frozenset() and parse("") == RunOptions()
 
 
