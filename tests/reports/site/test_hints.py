@@ -29,7 +29,7 @@ def test_commands_on_the_pages_of_our_stored_runs_can_be_typed(tmp_path):
     hints = {hint for page in (tmp_path / "site").rglob("*.html") for hint in hints_of(page)}
     for hint in hints:
         check(hint)
-    assert {hint.split()[1] for hint in hints} >= {"ab", "sweep"}
+    assert {hint.split()[1] for hint in hints} >= {"ab", "accuracy", "certify", "sweep"}
 
 
 @pytest.fixture(scope="module")
