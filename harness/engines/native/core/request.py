@@ -14,6 +14,7 @@ _RANGES = {
     "repetition_penalty": (1e-30, 1e30),
     "top_k": (1, 2**31 - 1),
     "seed": (-(2**63), 2**63 - 1),
+    "stop_token_ids": (-(2**63), 2**63 - 1),
 }
 
 
@@ -74,8 +75,9 @@ class Request:
         if not all(0 <= token < vocab_size for token in self.prompt_ids):
             raise ValueError(f"prompt: request {self.id} has token ids outside 0..{vocab_size - 1}")
         for name, (low, high) in _RANGES.items():
-            value = getattr(self.sampling, name)
-            if value and not low <= value <= high:
+            given = getattr(self.sampling, name)
+            values = given if isinstance(given, tuple) else (given,)
+            if value := next((each for each in values if each and not low <= each <= high), 0):
                 nearest = min(max(value, low), high)
                 raise ValueError(f"{name}: {value} of request {self.id} is not allowed; nearest allowed: {nearest}")
         self.sampling.check_ids(vocab_size)

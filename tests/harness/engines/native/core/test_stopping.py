@@ -139,6 +139,7 @@ def test_prompts_that_cannot_be_served_are_refused_on_arrival():
         (dict(repetition_penalty=1e39), "repetition_penalty: .* 1e\\+30"),
         (dict(top_k=2**31), "top_k: 2147483648 .* 2147483647"),
         (dict(seed=2**63), "seed: .* 9223372036854775807"),
+        (dict(stop_token_ids=(3, 10**20)), "stop_token_ids: 1000.* 9223372036854775807"),  # of a broken config.json
     ],
     ids=str,
 )
