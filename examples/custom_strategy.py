@@ -57,7 +57,7 @@ class Echo(Strategy):
 def main(**options: object) -> specbench.Run:
     registry.STRATEGIES["echo"] = f"{__name__}:Echo"
     run = specbench.run(strategy=["no-spec", "echo:k=2"], **{**OPTIONS, **options})
-    print(run.table()[["tps", "speedup", "acceptance_length"]].round(2).to_string())
+    print(run.table()[["tps", "speedup", "tpot_speedup", "acceptance_length"]].round(2).to_string())
     outputs = run.requests.set_index(["repeat", "prompt_id"]).groupby("arm")["output_sha256"]
     same = outputs.get_group("echo:k=2").eq(outputs.get_group("no-spec")).mean()
     print(f"answers that are the same as without speculation: {same:.0%}")
