@@ -95,7 +95,7 @@ def _print(record: Crossover, format: str, path: Path) -> None:
     console, names = Console(), display_names(record)
     typer.secho(sentence_lines(crossover_answer(record, names), console), bold=True)
     if format == "wide":
-        print_tables(*crossover_tables(record))
+        print_tables(*crossover_tables(record, names))
         return
     print_tables(crossover_brief(record, names, console.width if console.is_terminal else None))
     if record.slos:

@@ -9,16 +9,15 @@ import pandas as pd
 
 from specbench.harness.store.crossover_file import Crossover
 from specbench.reports.charts.chart import Axis, Chart, Styles, small_charts
-from specbench.reports.experiments.crossover_table import FIGURE_NAMES, display_names
+from specbench.reports.experiments.crossover_table import FIGURE_NAMES
 
 IDEAL = ", ideal"
 _COLUMNS = ["series", "x", "y", "low", "high", "dashed", "note"]
 
 
-def crossover_frame(record: Crossover, figure: str = "tpot", names: Mapping[str, str] | None = None) -> pd.DataFrame:
+def crossover_frame(record: Crossover, names: Mapping[str, str], figure: str = "tpot") -> pd.DataFrame:
     """Columns: series, x (concurrency), y (speed-up) with its interval; facet: the arm, if there are many lines. Names
-    of ideals end in IDEAL."""
-    names = names or display_names(record)
+    of ideals end in IDEAL. `names`: what to call the arms, by label."""
     other = "tps" if figure == "tpot" else "tpot"
     rows: list[tuple[object, ...]] = []
     for arm in sorted(record.arms, key=lambda arm: names[arm.label]):
@@ -39,10 +38,10 @@ def crossover_frame(record: Crossover, figure: str = "tpot", names: Mapping[str,
 
 
 def crossover_chart(
-    record: Crossover, styles: Styles, name: str, figure: str = "tpot", names: Mapping[str, str] | None = None
+    record: Crossover, names: Mapping[str, str], styles: Styles, name: str, figure: str = "tpot"
 ) -> Chart:
     """The chart of one figure; the ideal has the colour and shape of its arm."""
-    frame = crossover_frame(record, figure, names)
+    frame = crossover_frame(record, names, figure)
     ideal = " Dashed: the ideal of decode rounds, by the machine's limits (roofline)." if "dashed" in frame else ""
     series = dict.fromkeys(frame["series"])
     looks = styles.of(one for one in series if not one.endswith(IDEAL))

@@ -36,9 +36,8 @@ _IDEAL_NOTES = (
 )
 
 
-def crossover_tables(record: Crossover, names: Mapping[str, str] | None = None) -> list[Table]:
+def crossover_tables(record: Crossover, names: Mapping[str, str]) -> list[Table]:
     """The tables that the record has data for. `names`: what to call the arms, by label."""
-    names = names or display_names(record)
     tables = [_figure_table(record, figure, names) for figure in FIGURE_NAMES]
     if record.slos:
         tables.append(goodput_table(record, names))

@@ -41,7 +41,7 @@ def interactivity_frame(record: Crossover, names: Mapping[str, str]) -> pd.DataF
     return frame.assign(_near=frame["concurrency"].where(frame.index.isin(written)))
 
 
-def interactivity_chart(record: Crossover, styles: Styles, name: str, names: Mapping[str, str]) -> Chart:
+def interactivity_chart(record: Crossover, names: Mapping[str, str], styles: Styles, name: str) -> Chart:
     """Has no rows if no arm has two loads, which a line needs."""
     frame = interactivity_frame(record, names)
     frame = frame if frame["series"].duplicated().any() else frame.iloc[:0]

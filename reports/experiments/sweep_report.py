@@ -31,9 +31,10 @@ def write_sweep_reports(folder: Path, record: Crossover) -> list[Path]:
 def markdown_sweep(record: Crossover, pictures: list[str]) -> str:
     """The tables as GitHub Markdown; `pictures`: paths relative to the directory of the text."""
     head = f"# {escape_markdown(record.sweep_id)}"
-    answer = escape_markdown(crossover_answer(record, display_names(record)))
+    names = display_names(record)
+    answer = escape_markdown(crossover_answer(record, names))
     facts = [f"* {name}: {escape_markdown(value)}" for name, value in _facts(record)]
-    found = [*crossover_tables(record), *roofline_tables(record, display_names(record))]
+    found = [*crossover_tables(record, names), *roofline_tables(record, names)]
     tables = [markdown_result(table) for table in found]
     shown = [f"![{path.rsplit('/', 1)[-1].removesuffix('.png')}]({path})" for path in pictures]
     return "\n\n".join([head, answer, "\n".join(facts), *tables, *shown]) + "\n"
@@ -51,6 +52,7 @@ def _facts(record: Crossover) -> list[tuple[str, str]]:
 def _write_pictures(folder: Path, record: Crossover) -> list[Path]:
     from specbench.reports.charts.pictures import write_pictures  # matplotlib, which reading a sweep does not need
 
-    charts = {f"crossover_{name}": crossover_chart(record, Styles(), name, name) for name in FIGURE_NAMES}
-    charts["interactivity"] = interactivity_chart(record, Styles(), "interactivity", display_names(record))
+    names = display_names(record)
+    charts = {f"crossover_{name}": crossover_chart(record, names, Styles(), name, name) for name in FIGURE_NAMES}
+    charts["interactivity"] = interactivity_chart(record, names, Styles(), "interactivity")
     return write_pictures(charts.items(), folder)

@@ -62,8 +62,8 @@ def _of_sweep(sweep: StoredSweep, n: int, styles: Styles) -> Section:
         sentences=(crossover_answer(record, sweep.names), what),
         commands=(Command(name="Command", text=record.command),),
         charts=(
-            crossover_chart(record, styles, f"sweep-{n + 1}", names=sweep.names),
-            interactivity_chart(record, styles, f"sweep-users-{n + 1}", sweep.names),
+            crossover_chart(record, sweep.names, styles, f"sweep-{n + 1}"),
+            interactivity_chart(record, sweep.names, styles, f"sweep-users-{n + 1}"),
         ),
         tables=(*crossover_tables(record, sweep.names), *roofline_tables(record, sweep.names)),
     )
@@ -81,10 +81,10 @@ def _of_runs(group: Group, n: int, styles: Styles) -> Section:
             "Runs made at different times that differ only in their load; the newest at each load counts.",
         ),
         charts=(
-            crossover_chart(record, styles, f"crossover-{n + 1}"),
-            interactivity_chart(record, styles, f"users-{n + 1}", names),
+            crossover_chart(record, names, styles, f"crossover-{n + 1}"),
+            interactivity_chart(record, names, styles, f"users-{n + 1}"),
         ),
-        tables=tuple(crossover_tables(record)),
+        tables=tuple(crossover_tables(record, names)),
     )
 
 

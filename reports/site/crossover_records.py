@@ -55,7 +55,7 @@ def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str
             problems.append(
                 f"{file}: cannot be read: {why}; rebuild it: specbench show --write {shlex.quote(str(folder))}"
             )
-    return [sweep for sweep in found if len(crossover_frame(sweep.record, names=sweep.names))], tuple(problems)
+    return [sweep for sweep in found if len(crossover_frame(sweep.record, sweep.names))], tuple(problems)
 
 
 def loads_of(group: Group) -> list[int]:
@@ -112,5 +112,5 @@ def _read(file: Path, runs: Sequence[SiteRun]) -> StoredSweep:
     names = {arm.label: marked_name(arm.label, [*arm.notes, *marks.get(arm.label, ())]) for arm in record.arms}
     crossover_tables(record, names)
     roofline_tables(record, names)
-    specification(crossover_chart(record, Styles(), "sweep", names=names))
+    specification(crossover_chart(record, names, Styles(), "sweep"))
     return StoredSweep(record=record, runs=tuple(runs), names=names)

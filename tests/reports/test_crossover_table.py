@@ -26,6 +26,10 @@ def crossing(value, low, high, below=0.0, beyond=0.0):
     return break_even([1, 16], value, None if low is None else (low, high), (below, beyond))
 
 
+def tables_of(record):
+    return crossover_tables(record, display_names(record))
+
+
 @pytest.mark.parametrize(
     ("found", "text", "interval"),
     [
@@ -61,7 +65,7 @@ def changed(record, **changes):
 def test_what_is_missing_is_said(record):
     failed = {"num_blocks": 0, "error": "out of memory", "tpot": None, "tps": None, "ideal": None}
     whole = changed(record, b64=failed, b8={"error": "one block failed"})
-    table = crossover_tables(replace(whole, asked_loads=(1, 8, 64, 256), status="interrupted"))[0]
+    table = tables_of(replace(whole, asked_loads=(1, 8, 64, 256), status="interrupted"))[0]
     row = table.rows[1]
     assert row[3] == "failed" and row[2].endswith("(partly failed)")
     notes = " ".join(table.notes)
@@ -76,13 +80,13 @@ def test_what_is_missing_is_said(record):
 
 def test_one_error_at_many_loads_names_them_all(record):
     failed = {"error": "out of memory"}
-    notes = crossover_tables(changed(record, b1=failed, b8=failed, b64=failed))[0].notes
+    notes = tables_of(changed(record, b1=failed, b8=failed, b64=failed))[0].notes
     assert sum(note.endswith("concurrency 1, 8, 64: out of memory") for note in notes) == 1
 
 
 def test_a_dip_before_the_crossing_is_said(record):
     slower = changed(record, b1={"tpot": Ratio(ratio=0.9, low=0.8, high=0.95)})
-    notes = crossover_tables(slower)[0].notes
+    notes = tables_of(slower)[0].notes
     assert any("slower than no-spec also at lower concurrency: 1." in note for note in notes)
 
 
@@ -90,7 +94,7 @@ def test_best_numbers_of_drafts(record):
     best = BestArm(
         family="eagle", figure="tpot", load=1, label="eagle:k=2", num_drafts=2, num_arms=2, ratio=1.4, share=0.87
     )
-    (table,) = [t for t in crossover_tables(replace(record, best=(best,))) if t.title == "Best number of drafts"]
+    (table,) = [t for t in tables_of(replace(record, best=(best,))) if t.title == "Best number of drafts"]
     assert table.rows[0] == ("eagle", "TPOT", "k=2: 1.40x (87%)", "-", "-")
     assert table.rows[2] == ("eagle", "ideal", "k=1: 3.00x", "k=1: 1.06x", "no speed-up (k=1: 0.38x)")
 
@@ -127,7 +131,7 @@ def test_one_table_fits_a_terminal(record, width):
 
 def test_marks_of_the_machine_are_one_line(record):
     busy = {f"b{load}": {"doubts": (f"DISTURBED: load {load}",)} for load in LOADS}
-    notes = crossover_tables(changed(record, **busy))[0].notes
+    notes = tables_of(changed(record, **busy))[0].notes
     (line,) = [note for note in notes if "DISTURBED: " in note]
     assert line == f"DISTURBED: {record.arms[1].label} at concurrency 1, 8, 64 (the first: load 1)"
 

@@ -36,8 +36,9 @@ def test_points_are_the_medians_of_the_cells(record):
 
 
 def test_the_table_interpolates_between_loads_and_leaves_out_the_rest(record):
-    table = interactivity_table(record, display_names(record))
-    assert table.title == "TPS per GPU at the same interactivity" and table in crossover_tables(record)
+    names = display_names(record)
+    table = interactivity_table(record, names)
+    assert table.title == "TPS per GPU at the same interactivity" and table in crossover_tables(record, names)
     wanted = [float(header.split()[0]) for header in table.headers[1:]]
     curves = [sorted((1000 / cell.tpot_ms, cell.tps_median) for cell in arm.points) for arm in record.arms]
     num_dashes = 0
@@ -83,11 +84,11 @@ def test_levels_are_round_and_few(low, high, found):
 def test_one_load_is_no_line(record):
     arms = tuple(replace(arm, points=arm.points[:1]) for arm in record.arms)
     alone, names = replace(record, arms=arms), display_names(record)
-    assert interactivity_table(alone, names) is None and interactivity_chart(alone, Styles(), "x", names).frame.empty
+    assert interactivity_table(alone, names) is None and interactivity_chart(alone, names, Styles(), "x").frame.empty
 
 
 def test_where_nobody_knows_how_many_gpus_there_were_it_is_of_all_users(record):
     names = display_names(record)
     for hardware in ("8x NVIDIA H200, a CPU", "a CPU", ""):
-        chart = interactivity_chart(replace(record, hardware=hardware), Styles(), "x", names)
+        chart = interactivity_chart(replace(record, hardware=hardware), names, Styles(), "x")
         assert chart.y.title == "TPS of all users"

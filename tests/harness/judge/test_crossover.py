@@ -27,7 +27,7 @@ from specbench.harness.stats.crossover import (
     shares_best,
 )
 from specbench.harness.store.arm_record import ArmRecord
-from specbench.reports.experiments.crossover_table import crossover_tables
+from specbench.reports.experiments.crossover_table import crossover_tables, display_names
 
 LOADS = [1, 2, 4, 8, 16, 32]
 
@@ -230,7 +230,7 @@ def test_an_arm_that_is_driven_otherwise_has_speed_ups_but_no_break_even(driven,
     (_, arm) = record.arms
     assert all(cell.tpot for cell in arm.points)
     assert [found is not None for found in arm.crossing.values()] == [is_judged, is_judged, False]
-    table = crossover_tables(record)[0]
+    table = crossover_tables(record, display_names(record))[0]
     (_, row) = table.rows
     said = "no verdict: no-spec was driven in process, a HTTP: a factor between them also reflects how they were driven"
     assert any(said in note for note in table.notes) is not is_judged

@@ -24,7 +24,7 @@ from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.cells import arm_name, row_name
 from specbench.reports.charts.chart import Styles
 from specbench.reports.experiments.compare_table import compare_csv, compare_json, compare_table
-from specbench.reports.experiments.crossover_table import crossover_tables
+from specbench.reports.experiments.crossover_table import crossover_tables, display_names
 from specbench.reports.markdown import markdown_result
 from specbench.reports.run.comparison import comparison_table
 from specbench.reports.run.document import run_document
@@ -158,7 +158,8 @@ def test_weights_that_give_no_plausible_output_are_a_doubt(tmp_path):
     note = f"{NOT_PLAUSIBLE}: -11.50 nats per token of plain English, a uniform guess has -10.80"
     run.describe_arm(ARM, notes=(note,))
     run.finish(results(run.frames()))
-    tables = crossover_tables(crossover_record([_point(1, run, None)]))
+    record = crossover_record([_point(1, run, None)])
+    tables = crossover_tables(record, display_names(record))
     assert sum(f"{ARM}, concurrency 1: {note}" == said for said in tables[0].notes) == 1
     table = comparison_table(view_run(run))
     assert dict(zip(table.headers, table.rows[1], strict=True))["marks"] == note
@@ -166,9 +167,11 @@ def test_weights_that_give_no_plausible_output_are_a_doubt(tmp_path):
 
 def test_a_sweep_says_it_by_concurrency(tmp_path):
     points = [_point(load, falling_load(tmp_path / str(load), base_ms=ms), None) for load, ms in ((1, 45.0), (2, 8.0))]
-    for table in crossover_tables(crossover_record(points)):
+    record = crossover_record(points)
+    tables = crossover_tables(record, display_names(record))
+    for table in tables:
         assert table.rows[1][0] == f"{ARM} (IMPOSSIBLE)"
-    notes = crossover_tables(crossover_record(points))[0].notes
+    notes = tables[0].notes
     assert [note.split(": ")[0] for note in notes if "IMPOSSIBLE: TPS" in note] == [
         f"{ARM} (IMPOSSIBLE), concurrency 1"
     ]

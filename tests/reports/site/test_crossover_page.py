@@ -16,6 +16,7 @@ from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.charts.chart import Styles
 from specbench.reports.charts.pictures import figure
 from specbench.reports.experiments.crossover_chart import crossover_chart, crossover_frame
+from specbench.reports.experiments.crossover_table import display_names
 from specbench.reports.site.build import build_site
 from specbench.reports.site.crossover_page import crossover_page
 from specbench.reports.site.crossover_records import group_record, stored_sweeps
@@ -90,7 +91,8 @@ def test_many_lines_are_small_charts_each_named_above_with_one_scale(runs):
 def test_few_lines_share_one_chart(runs):
     (sweep,), _ = stored_sweeps(runs)
     few = replace(sweep.record, arms=sweep.record.arms[:2])
-    assert "facet" not in crossover_frame(few) and crossover_chart(few, Styles(), "few").legend
+    assert "facet" not in crossover_frame(few, sweep.names)
+    assert crossover_chart(few, sweep.names, Styles(), "few").legend
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,8 @@ def test_the_newest_run_of_each_load_counts(plain, tmp_path):
     again = finished_run(tmp_path, started="2026-03-01T00:00:00Z", concurrency=8, round_ms=20.0)
     newer = read_site_runs([again])[0]
     (group,) = by_load([*newer, *plain])
-    frame = crossover_frame(group_record(group))
+    record = group_record(group)
+    frame = crossover_frame(record, display_names(record))
     speedup = next(arm.speedup for arm in newer[0].arms if arm.label == EAGLE)
     at_eight = frame[(frame["series"] == EAGLE) & (frame["x"] == 8)].iloc[0]
     assert at_eight["y"] == pytest.approx(speedup.tpot_ratio) and at_eight["low"] < at_eight["y"] < at_eight["high"]
@@ -169,7 +172,8 @@ def test_what_was_forced_is_another_arm_than_what_was_not(plain, tmp_path):
     raw["results_sha256"] = None
     (forced / "run.json").write_text(json.dumps(raw))
     (group,) = by_load([*read_site_runs([forced])[0], *plain])
-    frame = crossover_frame(group_record(group))
+    record = group_record(group)
+    frame = crossover_frame(record, display_names(record))
     assert sorted(frame[frame["series"] == EAGLE]["x"]) == [1, 8, 64]
     assert sorted(frame[frame["series"] == NAME]["x"]) == [8]
 
@@ -208,7 +212,7 @@ def page(open_file, site):
 
 def test_a_browser_plots_measured_and_ideal(page, runs):
     (sweep,), _ = stored_sweeps(runs)
-    frame = crossover_frame(sweep.record, names=sweep.names)
+    frame = crossover_frame(sweep.record, sweep.names)
     names = page.locator("svg [aria-label*='speed-up of TPOT: ']").evaluate_all(
         "all => all.map(e => e.getAttribute('aria-label'))"
     )
