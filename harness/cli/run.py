@@ -37,7 +37,7 @@ def run(options: RunOptions) -> None:
 
       specbench run --recipe vllm-pr-25196 --num-prompts 40
 
-      specbench run --base vllm-0.9 --ablate sync=single,none --ablate drafter=padded --batch-sizes 1,8,64
+      specbench run --base vllm-0.9 --ablate sync=single,none --ablate drafter=padded --batch-sizes 1,8,16
 
       specbench run --resume runs/20260101T000000Z-run-1a2b3c4d
     """

@@ -28,7 +28,7 @@ def sweep(options: SweepOptions) -> None:
 
       specbench sweep -s eagle -s ngram --num-drafts 1,2,4 --max-concurrency 1,2,4,8 --num-prompts 16
 
-      specbench sweep -s eagle -s ngram:k=8 --max-concurrency 1,8,64 --dry-run
+      specbench sweep -s eagle -s ngram:k=8 --max-concurrency 1,8,64 --num-prompts 128 --dry-run
 
       specbench sweep -s naive-eagle:head=random --load-format dummy --model llama-3.1-8b --dataset-name random
       --acceptance measured:sharegpt --ignore-eos --max-concurrency 1,4,16,64,256 --num-prompts 1024
