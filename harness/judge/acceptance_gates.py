@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -12,7 +12,8 @@ from specbench.harness.judge import gate_result as g
 from specbench.harness.judge.figures import Side
 from specbench.harness.judge.gate_result import Checked, Gate, GateResult
 from specbench.harness.judge.limits import Number, Share, percent
-from specbench.harness.metrics.acceptance import acceptance_metrics
+from specbench.harness.metrics.acceptance import acceptance_metrics, drafts_by_position
+from specbench.harness.metrics.counted_acceptance import with_counted
 from specbench.harness.metrics.figures import ACCEPTANCE_BY_POSITION, ACCEPTANCE_LENGTH
 from specbench.harness.store.results import Acceptance
 
@@ -45,8 +46,7 @@ class AcceptanceGate(Gate):
 
     def _status(self, value: float | None, reference: float | None, checked: Checked, arm: str) -> tuple[str, str]:
         if value is None:
-            has_drafts = reference is not None or checked.run.record.arm(arm).config.num_drafts
-            return (g.FAILED, "no draft was verified") if has_drafts else (g.SKIPPED, "no drafts")
+            return _without_drafts(checked, arm, reference is not None)
         failed = [f"{value:.3f} is less than {self.min:g}"] if self.min is not None and value < self.min else []
         if reference is not None and value < self.min_of_reference * reference:
             failed.append(f"{value:.3f} is {value / reference:.1%} of {reference:.3f}")
@@ -77,25 +77,27 @@ class PositionsGate(Gate):
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
         for arm in checked.arms:
-            base = checked.base(arm)
-            found = _acceptance(Side(run=checked.run, arm=arm))
-            of_base = _acceptance(base) if base else None
+            side, base = Side(run=checked.run, arm=arm), checked.base(arm)
+            found, of_base = _acceptance(side), _acceptance(base) if base else None
             if of_base and of_base.conditional and (other := checked.other_inputs()):
                 yield self.result(arm, g.NOT_COMPARABLE, other)
+            elif not found.conditional and found.acceptance_length is not None:
+                yield self.result(arm, g.NO_DATA, "the file's sums do not show how many drafts reached a position")
             elif not found.conditional:
-                has_drafts = (of_base and of_base.conditional) or checked.run.record.arm(arm).config.num_drafts
-                status, reason = (g.FAILED, "no draft was verified") if has_drafts else (g.SKIPPED, "no drafts")
-                yield self.result(arm, status, reason)
+                yield self.result(arm, *_without_drafts(checked, arm, bool(of_base and of_base.conditional)))
             else:
                 known = [one.conditional for one in (found, of_base) if one]
+                reached = [_reached(side, found), *([_reached(base, of_base)] if base and of_base else [])]
                 for place in range(max(len(self.min or ()), *map(len, known))):
-                    yield self._position(arm, place, found, of_base)
+                    num_drafts = min(counts[place] if place < len(counts) else 0 for counts in reached)
+                    yield self._position(arm, place, found, of_base, num_drafts)
 
-    def _position(self, arm: str, place: int, found: Acceptance, of_base: Acceptance | None) -> GateResult:
+    def _position(
+        self, arm: str, place: int, found: Acceptance, of_base: Acceptance | None, num_drafts: int
+    ) -> GateResult:
         value, reference = _rate(found, place), _rate(of_base, place)
         floor = self.min[place] if self.min and place < len(self.min) else None
-        drafts = [sum(one.accepted_histogram[place:]) for one in (found, of_base) if one]
-        if value is None or min(drafts) < self.min_drafts:
+        if value is None or num_drafts < self.min_drafts:
             reference = None
         failed = [] if place < len(found.conditional) else ["no drafts at this position"]
         if value is not None and floor is not None and value < floor:
@@ -106,9 +108,19 @@ class PositionsGate(Gate):
         if not failed and value is None and floor is not None:
             status, reason = g.NO_DATA, "no draft before it was accepted"
         elif not failed and floor is None and reference is None:  # an earlier position's fault, where few get so far
-            reason = f"only {min(drafts)} drafts reached this position" if of_base else "no baseline to compare with"
+            reason = f"only {num_drafts} drafts reached this position" if of_base else "no baseline to compare with"
             status = g.SKIPPED
         return self.result(arm, status, reason, subject=f"position {place + 1}", value=value, reference=reference)
+
+
+def _without_drafts(checked: Checked, arm: str, reference_has: bool) -> tuple[str, str]:
+    """Status and reason of an arm of which no verification is known."""
+    described = checked.run.record.arm(arm)
+    if not (reference_has or described.config.num_drafts):
+        return g.SKIPPED, "no drafts"
+    if described.imported is not None:
+        return g.NO_DATA, "the imported file does not show what was accepted"
+    return g.FAILED, "no draft was verified"
 
 
 def _rate(found: Acceptance | None, place: int) -> float | None:
@@ -117,5 +129,13 @@ def _rate(found: Acceptance | None, place: int) -> float | None:
 
 
 def _acceptance(side: Side) -> Acceptance:
-    """The figures of all repeats pooled."""
-    return acceptance_metrics(side.run.rows("requests", side.arm), side.run.rows("steps", side.arm))
+    """The figures of all repeats pooled, from an imported file's counters if it does not list rounds."""
+    requests, steps, counters = (side.run.rows(table, side.arm) for table in ("requests", "steps", "counters"))
+    return with_counted(acceptance_metrics(requests, steps), counters.groupby("name")["value"].sum().to_dict())
+
+
+def _reached(side: Side, found: Acceptance) -> Sequence[int]:
+    """How many drafts reached each position. A position that rounds with fewer drafts do not have is not reached by
+    them; counters by position are only used where all rounds had the same number."""
+    by_rounds = drafts_by_position(side.run.rows("steps", side.arm))
+    return by_rounds or [sum(found.accepted_histogram[place:]) for place in range(len(found.conditional))]

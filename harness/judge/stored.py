@@ -55,7 +55,7 @@ class StoredRun:
         return tuple(arm.label for arm in self.record.arms if arm.label in measured)
 
     def rows(self, table: str, label: str) -> pd.DataFrame:
-        """The arm's rows of `requests` or `steps` in the blocks that have figures."""
+        """The arm's rows of `requests`, `steps` or `counters` in the blocks that have figures."""
         frame = getattr(self.frames, table)
         mine = frame[frame["arm"] == label]
         return mine[mine["repeat"].isin([n for arm, n in self.figures if arm == label])]

@@ -45,11 +45,7 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
       included.
     * groups: acceptance by context length and by temperature (acceptance_groups.py).
     """
-    steps = steps[[name for name in _COLUMNS if name in steps]]
-    if steps["num_accepted"].hasnans:
-        steps = steps[steps["num_accepted"].notna()]  # for some engines, the clients' chunks are stored too
-    rows = steps[~steps["is_prefill"].to_numpy().astype(bool)]
-    verified = rows[rows["draft_depth"].to_numpy() >= 1]
+    steps, rows, verified = _forwards(steps)
     depth, accepted = (verified[name].to_numpy().astype(int) for name in ("draft_depth", "num_accepted"))
     num_accepted, num_verified = int(accepted.sum()), len(verified)
     nodes, is_chain = int(verified["num_proposed"].sum()), bool((verified["num_proposed"] == depth).all())
@@ -70,6 +66,21 @@ def acceptance_metrics(requests: pd.DataFrame, steps: pd.DataFrame, cluster: str
         peers=PeerAcceptance(vllm=_vllm(verified), sglang=_sglang(requests, rows)),
         groups=acceptance_groups(requests, steps),
     )
+
+
+def drafts_by_position(steps: pd.DataFrame) -> tuple[int, ...]:
+    """How many drafts at each position had all earlier ones accepted: what the conditional rates are shares of."""
+    verified = _forwards(steps)[2]
+    return _reached(*(verified[name].to_numpy().astype(int) for name in ("draft_depth", "num_accepted")))
+
+
+def _forwards(steps: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """The engine's rows; those of requests that were not in prefill; and of these, the verifications."""
+    steps = steps[[name for name in _COLUMNS if name in steps]]
+    if steps["num_accepted"].hasnans:
+        steps = steps[steps["num_accepted"].notna()]  # for some engines, the clients' chunks are stored too
+    rows = steps[~steps["is_prefill"].to_numpy().astype(bool)]
+    return steps, rows, rows[rows["draft_depth"].to_numpy() >= 1]
 
 
 def _num_truncated(rows: pd.DataFrame) -> int:
@@ -107,11 +118,13 @@ def _marginal(depth: np.ndarray, accepted: np.ndarray) -> tuple[float, ...]:
 
 def _conditional(depth: np.ndarray, accepted: np.ndarray) -> tuple[float | None, ...]:
     """None for a position that no draft reached."""
-    rates: list[float | None] = []
-    for i in range(1, int(depth.max(initial=0)) + 1):
-        reached = int(((accepted >= i - 1) & (depth >= i)).sum())
-        rates.append(float((accepted >= i).sum() / reached) if reached else None)
-    return tuple(rates)
+    reached = _reached(depth, accepted)
+    return tuple(float((accepted >= i).sum() / n) if n else None for i, n in enumerate(reached, 1))
+
+
+def _reached(depth: np.ndarray, accepted: np.ndarray) -> tuple[int, ...]:
+    positions = range(1, int(depth.max(initial=0)) + 1)
+    return tuple(int(((accepted >= i - 1) & (depth >= i)).sum()) for i in positions)
 
 
 def _vllm(verified: pd.DataFrame) -> VllmAcceptance:

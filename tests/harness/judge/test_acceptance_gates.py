@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from compare_samples import Machine, make_run
+import tool_files
+from compare_samples import Machine, _begun, make_run
+from known_results import results as derived
+from run_samples import prefill, request, step
+from tool_files import served, vllm_bench
 
+from specbench.harness.experiments.imports.write import import_files
 from specbench.harness.judge.gate import run_gates
 from specbench.harness.judge.gate_result import FAILED, NO_DATA, PASSED, SKIPPED
 from specbench.harness.judge.policy import parse_policy
-from specbench.harness.judge.stored import read_run
+from specbench.harness.judge.stored import StoredRun, read_run
+from specbench.harness.store.run_directory import RunDirectory
 
 ARM = "eagle:k=4"
 
@@ -64,3 +70,59 @@ def test_without_drafts_or_a_baseline_there_are_no_data(judged):
 def test_floors_are_a_list():
     with pytest.raises(ValueError, match="gate.acceptance_by_position.min: '70%' is not allowed"):
         parse_policy({"gate": {"acceptance_by_position": {"min": "70%"}}})
+
+
+def run_of_rounds(tmp_path, rounds: list[tuple[int, int]]) -> StoredRun:
+    """One request whose rounds are (drafts, accepted)."""
+    run = RunDirectory.create(tmp_path, "rounds", _begun(Machine(), (ARM,)))
+    steps = [prefill(0, 0, 0, 20)]
+    steps += [step(n, 0, 10 * n + 10, 10 * n + 20, k=k, j=j) for n, (k, j) in enumerate(rounds, 1)]
+    tokens = 1 + sum(j + 1 for _, j in rounds)
+    last_ms = 10 * len(rounds) + 20
+    run.append(ARM, 0, requests=[request(0, first_ms=20, last_ms=last_ms, num_output_tokens=tokens)], steps=steps)
+    run.finish(derived(run.frames()))
+    return read_run(run.path)
+
+
+def test_only_rounds_with_a_draft_there_reach_a_position(tmp_path):
+    """A hundred rounds of one accepted draft say nothing about position 2, where two rounds had a draft."""
+    base = run_of_rounds(tmp_path, [(1, 1)] * 100 + [(2, 2)] * 2)
+    run = run_of_rounds(tmp_path, [(1, 1)] * 100 + [(2, 2), (2, 1)])
+    report = run_gates(parse_policy({"gate": {"acceptance_by_position": {}}}), run, base)
+    found = {r.subject: r for r in report.results if r.gate == "acceptance_by_position"}
+    assert found["position 1"].status == PASSED and report.exit_code == 0
+    assert found["position 2"].status == SKIPPED and found["position 2"].reason.startswith("only 2 drafts reached")
+    some = run_of_rounds(tmp_path, [(1, 1)] * 100 + [(2, 2)] * 30 + [(2, 1)] * 30)
+    many = run_of_rounds(tmp_path, [(1, 1)] * 100 + [(2, 2)] * 60)
+    assert run_gates(parse_policy({"gate": {"acceptance_by_position": {}}}), some, many).exit_code == 1
+
+
+GATES = {"acceptance_length": {"min": 1.5}, "acceptance_by_position": {"min": ["10%", "10%", "10%"]}}
+
+
+def imported(tmp_path, **changes) -> StoredRun:
+    file = tool_files.write(tmp_path / "eagle.json", vllm_bench(served(num_drafts=3), **changes))
+    return read_run(import_files([file], tmp_path / "runs", ["specbench"], meta=["num_speculative_tokens=3"]))
+
+
+def test_the_sums_of_an_imported_file_are_judged_like_rounds(tmp_path):
+    report = run_gates(parse_policy({"gate": GATES}), imported(tmp_path))
+    found = {(r.gate, r.subject): r for r in report.results if r.gate in GATES}
+    assert report.exit_code == 0 and {r.status for r in found.values()} == {PASSED} and len(found) == 4
+    assert found["acceptance_length", ""].value > 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "statuses"),
+    [
+        ({"spec_decode_num_drafts": None}, {"acceptance_length": NO_DATA, "acceptance_by_position": NO_DATA}),
+        (
+            {"spec_decode_per_position_acceptance_rates": []},
+            {"acceptance_length": PASSED, "acceptance_by_position": NO_DATA},
+        ),
+    ],
+    ids=["without counters", "without positions"],
+)
+def test_what_an_imported_file_lacks_is_no_data(tmp_path, changes, statuses):
+    report = run_gates(parse_policy({"gate": GATES}), imported(tmp_path, **changes))
+    assert {r.gate: r.status for r in report.results if r.gate in GATES} == statuses and report.exit_code == 4
