@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.harness.metrics.grouping import group_numbers, with_prompts
-from specbench.harness.metrics.same_requests import pair_requests
+from specbench.harness.metrics.same_requests import are_answered, can_be_same, pair_requests, same_output
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE, ArmRecord
 from specbench.harness.store.block_records import BlockRecord, unrecorded
 from specbench.harness.store.block_store import Block
@@ -85,14 +85,12 @@ def changed_output(requests: pd.DataFrame) -> Iterator[str]:
     first, last = requests["repeat"].min(), requests["repeat"].max()
     begun, ended = (requests[requests["repeat"] == repeat].assign(repeat=0) for repeat in (first, last))
     pairs = pair_requests(begun, ended, ["request_id", "output_sha256", "finish_reason"]).sort_values("request_id_a")
-    for pair in pairs.head(1).to_dict("records"):
-        hashes = {pair["output_sha256_a"], pair["output_sha256_b"]}
-        is_whole = not {pair["finish_reason_a"], pair["finish_reason_b"]} & {"error", "abort"}
-        if is_whole and None not in hashes and len(hashes) > 1:
-            yield (
-                f"{CHANGED}: greedy output of prompt {pair['prompt_id']} in repeat {last + 1} is not that of repeat "
-                f"{first + 1}; right only where two tokens were tied, in half precision or in another batch size"
-            )
+    pairs = pairs.head(1)
+    for prompt in pairs.loc[are_answered(pairs) & can_be_same(pairs) & ~same_output(pairs), "prompt_id"]:
+        yield (
+            f"{CHANGED}: greedy output of prompt {prompt} in repeat {last + 1} is not that of repeat {first + 1}; "
+            "right only where two tokens were tied, in half precision or in another batch size"
+        )
 
 
 def _impossible(

@@ -11,7 +11,8 @@ from specbench.harness.metrics.grouping import both_group_numbers, occurrences, 
 
 KEYS = ("repeat", "prompt_id", "occurrence")
 SUFFIXES = ("_a", "_b")
-FAILED = "error"  # as a finish_reason
+UNANSWERED = ("error", "abort")  # finish reasons
+_OF_TEXT = "text:"  # how the hash of an output without token ids begins
 
 
 def pair_requests(a: pd.DataFrame, b: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
@@ -36,8 +37,23 @@ def same_output(pairs: pd.DataFrame) -> pd.Series:
     return pairs["output_sha256_a"] == pairs["output_sha256_b"]
 
 
+def are_answered(pairs: pd.DataFrame) -> pd.Series:
+    """For each pair (with the column finish_reason), whether neither side failed or was aborted."""
+    return ~(pairs["finish_reason_a"].isin(UNANSWERED) | pairs["finish_reason_b"].isin(UNANSWERED))
+
+
+def can_be_same(pairs: pd.DataFrame) -> pd.Series:
+    """For each pair, whether both outputs are known, and in the same form: tokens are not compared with text."""
+    a, b = (pairs[f"output_sha256{suffix}"].astype(object) for suffix in SUFFIXES)
+    is_text = [side.map(lambda digest: str(digest).startswith(_OF_TEXT)) for side in (a, b)]
+    return a.notna() & b.notna() & (is_text[0] == is_text[1])
+
+
 def count_same_outputs(a: pd.DataFrame, b: pd.DataFrame) -> tuple[int, int]:
-    """(pairs with identical tokens, pairs). Failed requests have no output, so two of them are not the same."""
+    """(pairs with identical tokens, pairs); none if no outputs can be compared. Requests that failed or were aborted
+    have no whole output, so two of them are not the same."""
     pairs = pair_requests(a, b, ["output_sha256", "finish_reason"])
-    has_failed = (pairs["finish_reason_a"] == FAILED) | (pairs["finish_reason_b"] == FAILED)
-    return int((same_output(pairs) & ~has_failed).sum()), len(pairs)
+    is_known, is_answered = can_be_same(pairs), are_answered(pairs)
+    if not is_known.any():
+        return 0, 0
+    return int((same_output(pairs) & is_known & is_answered).sum()), int((is_known | ~is_answered).sum())

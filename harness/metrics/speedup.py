@@ -10,7 +10,7 @@ import pandas as pd
 
 from specbench.harness.metrics.grouping import group_numbers
 from specbench.harness.metrics.latency import tpot_by_request_ms
-from specbench.harness.metrics.same_requests import FAILED, pair_requests, same_output
+from specbench.harness.metrics.same_requests import are_answered, can_be_same, pair_requests, same_output
 from specbench.harness.registry import BASELINE
 from specbench.harness.stats.spread import Interval, crossed_interval
 from specbench.harness.store.arm_record import ArmRecord
@@ -60,7 +60,7 @@ def tpot_speedup(label: str, baseline: str, requests: pd.DataFrame) -> Speedup:
     pairs = _timed(answers)
     by_prompt, by_block = _means(pairs)
     interval = crossed_interval(by_block)
-    known = answers.dropna(subset=["output_sha256_a", "output_sha256_b"])
+    known = answers[can_be_same(answers)]
     return Speedup(
         baseline=baseline,
         tps_ratio=None,
@@ -114,7 +114,7 @@ def answer_pairs(label: str, baseline: str, requests: pd.DataFrame) -> pd.DataFr
         rows = requests[requests["arm"] == name].reset_index(drop=True)
         sides.append(rows.assign(tpot_ms=tpot_by_request_ms(rows)))
     pairs = pair_requests(sides[0], sides[1], ["output_sha256", "tpot_ms", "finish_reason"])
-    pairs = pairs[(pairs["finish_reason_a"] != FAILED) & (pairs["finish_reason_b"] != FAILED)]
+    pairs = pairs[are_answered(pairs)]
     return pairs.assign(same_output=same_output(pairs))
 
 

@@ -192,13 +192,19 @@ def test_a_share_of_equal_outputs_is_met_exactly(tmp_path):
     assert record.same_output == SameOutput(num_same=11, num_pairs=20, is_enough=True) and record.exit_code == 0
 
 
-def test_outputs_that_nobody_can_compare_are_no_pass(tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [{"prompt_id": "another {}"}, {"output_sha256": None}, {"output_sha256": "text:{}"}],
+    ids=["other prompts", "unknown", "text beside tokens"],
+)
+def test_outputs_that_nobody_can_compare_are_no_pass(tmp_path, change):
+    """They are not wrong either, which would be exit code 6."""
     run = experiment(tmp_path, change=-0.03, min_same_output=0.9)
     frames = run.frames()
     for block in range(10):
         rows = frames.requests[(frames.requests["arm"] == "B") & (frames.requests["repeat"] == block)]
         steps = frames.steps[(frames.steps["arm"] == "B") & (frames.steps["repeat"] == block)]
-        rows = rows.assign(prompt_id=[f"another {i}" for i in range(len(rows))])
+        rows = rows.assign(**{name: [how and how.format(i) for i in range(len(rows))] for name, how in change.items()})
         run.append("B", block, rows.to_dict("list"), steps.to_dict("list"))
     record = judge(run)
     assert record.same_output.num_pairs == 0 and record.exit_code == 4

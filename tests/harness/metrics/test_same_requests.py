@@ -29,3 +29,18 @@ def test_nothing_in_common():
 def test_failed_requests_are_not_the_same_answer():
     a = rows((0, 0, "p", ""), (0, 1, "q", "y"))
     assert count_same_outputs(a, a) == (1, 2)
+
+
+def test_aborted_requests_are_not_the_same_answer():
+    a = rows((0, 0, "p", "x"), (0, 1, "q", "y")).assign(finish_reason=["abort", "stop"])
+    assert count_same_outputs(a, a) == (1, 2)
+
+
+def test_outputs_that_are_unknown_or_of_another_form_are_not_compared():
+    a = rows((0, 0, "p", "x"), (0, 1, "q", "y"))
+    unknown = a.assign(output_sha256=None)
+    assert count_same_outputs(unknown, unknown) == (0, 0)
+    of_text = a.assign(output_sha256=["text:x", "text:y"])
+    assert count_same_outputs(a, of_text) == (0, 0)
+    assert count_same_outputs(of_text, of_text) == (2, 2)
+    assert count_same_outputs(a, a.assign(output_sha256=["x", None])) == (1, 1)
