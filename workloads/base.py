@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -50,8 +51,9 @@ class ChatTokenizer(Tokenizer, Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """One request. ``token_ids`` is what the model sees; ``text`` is for people (the words, without template).
-    ``temperature``: None leaves it to the run."""
+    """One request. ``token_ids`` is what the model sees; ``text`` is for people (the words, without template; of a
+    conversation, its last message). ``messages``: those of a conversation, for servers that take no ids; empty where
+    ``text`` is all of it. ``temperature``: None leaves it to the run."""
 
     id: str
     token_ids: tuple[int, ...]
@@ -60,6 +62,12 @@ class Prompt:
     category: str = ""
     reference: str = ""
     temperature: float | None = None
+    messages: tuple[Mapping[str, str], ...] = ()
+
+
+def messages_beyond_text(messages: Sequence[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
+    """``Prompt.messages`` of a conversation: none where it is a single message of a user, which is its text."""
+    return () if [message["role"] for message in messages] == ["user"] else tuple(messages)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import TypeGuard
 
 from specbench.workloads.assets.cache import file_sha256
-from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, file_of, require_enough
+from specbench.workloads.base import (
+    Prompt,
+    Tokenizer,
+    Workload,
+    WorkloadRequest,
+    file_of,
+    messages_beyond_text,
+    require_enough,
+)
 from specbench.workloads.json_values import Json, JsonObject
 from specbench.workloads.records import read_records
 
@@ -54,6 +62,7 @@ def read_prompt(record: JsonObject, where: str, number: int, request: WorkloadRe
         allowed = ", ".join((*PROMPT_KEYS, *LIMIT_KEYS, *OTHER_KEYS))
         raise ValueError(f"{where}: unknown key {unknown[0]!r}; allowed: {allowed}")
     text, token_ids = read_text_and_ids(record, where, tokenizer)
+    messages = record.get("messages")
     max_tokens = request.output_len or read_limit(record, where)
     if len(token_ids) + max_tokens > request.max_model_len:
         raise ValueError(
@@ -67,6 +76,7 @@ def read_prompt(record: JsonObject, where: str, number: int, request: WorkloadRe
         text=text,
         category=str(record.get("category", "")),
         reference=str(record.get("reference", "")),
+        messages=messages_beyond_text(messages) if is_conversation(messages) else (),
     )
 
 

@@ -10,7 +10,14 @@ import random
 from collections.abc import Sequence
 
 from specbench.workloads.assets.resolve import resolve
-from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
+from specbench.workloads.base import (
+    Prompt,
+    Tokenizer,
+    Workload,
+    WorkloadRequest,
+    messages_beyond_text,
+    require_enough,
+)
 from specbench.workloads.held_out import is_held_out
 from specbench.workloads.sharegpt_file import Exchange, first_exchanges
 
@@ -33,11 +40,17 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
         if len(prompts) == request.num_prompts:
             break
         length = lengths[len(prompts) % len(lengths)]
-        token_ids = _joined([*order[number + 1 :], *order[:number]], last, length, tokenizer)
-        if token_ids:
-            name, text = f"{last.id}:{length}", last.question
+        messages = _joined([*order[number + 1 :], *order[:number]], last, length, tokenizer)
+        if messages:
             prompts.append(
-                Prompt(id=name, token_ids=token_ids, max_tokens=max_tokens, text=text, category=f"context {length}")
+                Prompt(
+                    id=f"{last.id}:{length}",
+                    token_ids=tuple(tokenizer.apply_chat_template(messages)),
+                    max_tokens=max_tokens,
+                    text=last.question,
+                    category=f"context {length}",
+                    messages=messages_beyond_text(messages),
+                )
             )
     rule = (
         f"ShareGPT, held-out conversations: a first question behind first questions and answers of others, chat "
@@ -55,12 +68,13 @@ def _lengths(most: int) -> list[int]:
     return found or [max(most, 1)]
 
 
-def _joined(others: Sequence[Exchange], last: Exchange, length: int, tokenizer: Tokenizer) -> tuple[int, ...]:
+def _joined(others: Sequence[Exchange], last: Exchange, length: int, tokenizer: Tokenizer) -> list[dict[str, str]]:
     """As many of the others as fit, then the last question; empty if that does not fit."""
     before: list[dict[str, str]] = []
-    room = length - len(_conversation_ids(before, last, tokenizer))
+    asked = [{"role": "user", "content": last.question}]
+    room = length - len(tokenizer.apply_chat_template(asked))
     if room < 0:
-        return ()
+        return []
     for other in others:
         pair = [{"role": "user", "content": other.question}, {"role": "assistant", "content": other.answer}]
         size = len(tokenizer.encode(other.question)) + len(tokenizer.encode(other.answer))
@@ -68,11 +82,7 @@ def _joined(others: Sequence[Exchange], last: Exchange, length: int, tokenizer: 
             if room < length // 8:
                 break
             continue
-        ids = _conversation_ids([*before, *pair], last, tokenizer)
+        ids = tokenizer.apply_chat_template([*before, *pair, *asked])
         if len(ids) <= length:
             before, room = [*before, *pair], length - len(ids)
-    return tuple(_conversation_ids(before, last, tokenizer))
-
-
-def _conversation_ids(before: Sequence[dict[str, str]], last: Exchange, tokenizer: Tokenizer) -> list[int]:
-    return tokenizer.apply_chat_template([*before, {"role": "user", "content": last.question}])
+    return [*before, *asked]

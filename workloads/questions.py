@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench.workloads.assets.resolve import resolve
-from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, require_enough
+from specbench.workloads.base import (
+    Prompt,
+    Tokenizer,
+    Workload,
+    WorkloadRequest,
+    messages_beyond_text,
+    require_enough,
+)
 from specbench.workloads.records import question_record, read_records, text_field
 
 JSON_REQUEST = (
@@ -51,7 +58,8 @@ def ask_all(
     prompts: list[Prompt] = []
     num_longer = 0
     for q in order:
-        token_ids = tuple(tokenizer.apply_chat_template([*q.before, {"role": "user", "content": q.text}]))
+        messages = [*q.before, {"role": "user", "content": q.text}]
+        token_ids = tuple(tokenizer.apply_chat_template(messages))
         if len(token_ids) + max_tokens > request.max_model_len:
             num_longer += 1
             continue
@@ -63,6 +71,7 @@ def ask_all(
                 text=q.text,
                 category=q.category,
                 reference=q.reference,
+                messages=messages_beyond_text(messages),
             )
         )
         if len(prompts) == request.num_prompts:

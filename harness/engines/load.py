@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specbench.harness.spec.logit_edits import NO_EDITS, LogitEdits
@@ -15,8 +15,8 @@ _SEED_STRIDE = 1_000_003  # keeps the seeds of neighbouring runs apart
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptRequest:
     """One prompt with its sampling parameters. `id` is unique among those sent together; `key` names the prompt in the
-    rows. An engine uses `prompt_ids` if it can and `text` otherwise. `stop`: strings that end the text and are not part
-    of it."""
+    rows. An engine uses `prompt_ids` if it can, otherwise `messages`, or `text` where there are none. `stop`: strings
+    that end the text and are not part of it."""
 
     id: int
     key: str
@@ -24,6 +24,7 @@ class PromptRequest:
     text: str
     sampling: SamplingParams
     stop: tuple[str, ...] = ()
+    messages: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +75,7 @@ class Load:
             text=prompt.text,
             sampling=sampling,
             stop=self.stop,
+            messages=prompt.messages,
         )
 
 

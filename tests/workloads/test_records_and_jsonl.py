@@ -32,6 +32,7 @@ def test_three_ways_to_give_a_prompt(tmp_path):
     assert (first.text, first.category, first.reference) == ("ab", "c", "r")
     assert second.token_ids == (BOS, *TOKENIZER.encode("s"), BOS, *TOKENIZER.encode("u"), HEADER)
     assert (second.id, second.max_tokens, second.text) == ("line-2", 6, "u")
+    assert second.messages == tuple(records[1]["messages"]) and not first.messages and not third.messages
     assert (third.token_ids, third.text, third.max_tokens) == ((75, 76), "AB", 50)
     assert workload.source.startswith("file:") and "sha256:" in workload.source
 

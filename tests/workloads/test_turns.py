@@ -37,6 +37,7 @@ def test_question_files_of_the_user(tmp_path, name):
     assert question_files.load_question_file(request(name, packed), TOKENIZER).prompts == plain.prompts
     found = {(p.id, p.text, p.category, p.max_tokens) for p in plain.prompts}
     assert found == {(str(r["question_id"]), r["turns"][0], r["category"], 1024) for r in ROWS}
+    assert not any(p.messages for p in plain.prompts), "a single message of the user is the text"
     assert plain.rule.startswith(f"{name} (q.jsonl): the first turn") and "sha256:" in plain.source
 
 
@@ -85,6 +86,8 @@ def test_the_second_turn_sees_the_answer_to_the_first(tmp_path):
     assert set(found) == {"81:2", "83:2"} and found["81:2"].text == "second 0"
     parts = [token for text in ("first 0", "yes", "second 0") for token in (BOS, *TOKENIZER.encode(text))]
     assert found["81:2"].token_ids == (*parts, HEADER)
+    said = [(message["role"], message["content"]) for message in found["81:2"].messages]
+    assert said == [("user", "first 0"), ("assistant", "yes"), ("user", "second 0")]
     assert "behind the first turn and its answer" in workload.rule and "requests.parquet" in workload.source
 
 
@@ -115,6 +118,7 @@ def test_long_contexts_have_their_lengths_in_turn(tmp_path):
         assert 0.85 * most < length <= most and prompt.category == f"context {most}" and prompt.max_tokens == 128
         assert prompt.token_ids[-len(prompt.text) - 2 :] == (BOS, *TOKENIZER.encode(prompt.text), HEADER)
         assert is_held_out(prompt.id.split(":")[1])
+        assert tuple(TOKENIZER.apply_chat_template(list(prompt.messages))) == prompt.token_ids
         said = [part for part in "".join(map(chr, (i - 10 for i in prompt.token_ids if i > 2))).split("question ")[1:]]
         assert all(is_held_out(f"c{re.match('[0-9]+', part)[0]}") for part in said)
     assert long_context.load(asked, TOKENIZER).sha256 == workload.sha256

@@ -37,13 +37,18 @@ class Asking:
                 f"dataset_name: prompt {request.key} has token ids and no text; {self.dialect.name} gets texts here: "
                 "give --tokenizer, or prompts of words"
             )
+        if request.messages and self.api != "chat" and not self.as_ids:
+            raise ValueError(
+                f"dataset_name: prompt {request.key} is a conversation, and {self.dialect.name} gets texts here, which "
+                "would hold its last message only: give engine.api=chat, or token ids (--tokenizer, engine.prompt=ids)"
+            )
         self.dialect.fields(request, self.eos_ids, ignore_eos=False)
 
     def fields(self, request: PromptRequest, *, ignore_eos: bool = False, salt: str = "") -> dict[str, object]:
         """Fields of a request for a streamed answer; `salt` keeps its prefix distinct from all others."""
         prompt: Mapping[str, object]
         if self.api == "chat":
-            prompt = {"messages": [{"role": "user", "content": request.text}]}
+            prompt = {"messages": request.messages or [{"role": "user", "content": request.text}]}
         else:
             prompt = {"prompt": list(request.prompt_ids) if self.as_ids and request.prompt_ids else request.text}
         fields = {

@@ -24,8 +24,9 @@ class ByteGroups:
         return b"".join(groups).decode(errors="replace")
 
     def render_chat(self, messages: list[dict[str, str]]) -> str:
-        """The text of the last turn: the server applies its own chat template."""
-        return messages[-1]["content"]
+        """The texts of all messages, and who wrote those before the last: the server applies its own chat template."""
+        *before, last = messages
+        return "".join(f"{message['role']}: {message['content']}\n" for message in before) + last["content"]
 
     def apply_chat_template(self, messages: list[dict[str, str]]) -> list[int]:
         return self.encode(self.render_chat(messages))

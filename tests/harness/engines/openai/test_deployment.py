@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 
 from specbench.harness.engines.load import PromptRequest
 from specbench.harness.engines.openai.endpoint import ApiKey, Endpoint
+from specbench.harness.engines.openai.lengths import ByteGroups
 from specbench.harness.engines.openai.server import identify
 from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.spec.sampling import SamplingParams
@@ -91,6 +93,23 @@ def test_chat(serve):
     deployment_of(server, api="chat", as_ids=False).measure(load_of(2), sink)
     assert server.asked[0]["messages"] == [{"role": "user", "content": "word 0"}] and "prompt" not in server.asked[0]
     assert [row.num_output_tokens for row in sink.requests] == [6, 6] and "/v1/chat/completions" in server.paths
+
+
+def test_a_conversation_is_sent_with_all_its_messages_or_not_at_all(serve):
+    """Its text is the last message only: sent as text, two conversations with the same end would be the same."""
+    talk = tuple({"role": role, "content": f"{role} {n}"} for n, role in enumerate(("system", "user")))
+    load = load_of(1)
+    load = replace(load, prompts=[replace(load.prompts[0], text="user 1", messages=talk)])
+    server = serve(kind="plain")
+    chatting = deployment_of(server, api="chat")
+    chatting.check(load)
+    chatting.measure(load, Kept())
+    assert [asked["messages"] for asked in server.asked] == [list(talk)] * 2
+    with pytest.raises(ValueError, match="prompt p0 is a conversation, .*: give engine.api=chat, or token ids"):
+        deployment_of(server).check(load)
+    deployment_of(serve(kind="vllm")).check(load)
+    estimate = ByteGroups()
+    assert estimate.apply_chat_template(list(talk)) != estimate.apply_chat_template(list(talk[1:]))
 
 
 def test_at_most_so_many_are_in_flight(serve):
