@@ -115,7 +115,7 @@ def _sign(directions: pd.Series) -> int:
 
 def _reference_rows(checked: Checked, arm: str, stored: pd.DataFrame) -> pd.DataFrame:
     base = checked.base(arm)
-    if base is not None and not (checked.is_inner and base.arm == arm):
+    if base is not None:
         rows = stored if checked.is_inner else read_accuracy(base.run.path)
         if not (of_base := rows[rows["arm"] == base.arm]).empty:
             return of_base

@@ -73,7 +73,7 @@ class SameOutputGate(Gate):
                 failed = num_same / num_pairs < self.min
                 reason = f"{num_pairs - num_same} of {num_pairs} outputs differ" if failed else ""
                 yield self.result(arm, g.FAILED if failed else g.PASSED, reason, value=num_same / num_pairs)
-            elif _is_baseline(checked, arm) or (checked.is_inner and checked.arms[arm] == arm):
+            elif _is_baseline(checked, arm) or checked.is_reference(arm):
                 yield self.result(arm, g.SKIPPED, "the reference itself")
             else:
                 reason = "neither a baseline nor an arm no-spec" if other is None else "no outputs of the same prompts"
@@ -133,8 +133,8 @@ def _reference(checked: Checked, arm: str) -> Side | None:
     base = checked.base(arm)
     if base is not None and not checked.is_inner:
         return base
-    if base is not None and checked.run.experiment is not None:
-        return base if base.arm != arm else None
+    if checked.run.experiment is not None and (base is not None or checked.is_reference(arm)):
+        return base
     plain = [label for label in checked.run.arms if _is_baseline(checked, label)]
     return Side(run=checked.run, arm=plain[0]) if plain and plain[0] != arm else None
 

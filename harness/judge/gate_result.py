@@ -61,9 +61,15 @@ class Checked:
         return self.baseline is self.run
 
     def base(self, arm: str) -> Side | None:
-        """The arm that `arm` is compared with."""
+        """The arm that `arm` is compared with; None for the baseline itself, which would always pass."""
         base = self.arms[arm]
-        return Side(run=self.baseline, arm=base) if self.baseline is not None and base is not None else None
+        if self.baseline is None or base is None or self.is_reference(arm):
+            return None
+        return Side(run=self.baseline, arm=base)
+
+    def is_reference(self, arm: str) -> bool:
+        """Whether other arms of the run are compared with `arm`."""
+        return self.is_inner and self.arms[arm] == arm
 
     def other_inputs(self) -> str:
         """The prompts, load and sampling that differ, in which case outputs and acceptance differ too; empty if none

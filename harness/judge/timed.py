@@ -43,7 +43,7 @@ class TimedLimit:
 def timed_results(limits: Sequence[tuple[str, TimedLimit]], checked: Checked) -> Iterator[GateResult]:
     """One result per arm and timed gate; `limits` are pairs of figure key and limit."""
     floors = NoiseFloors.of([run for run in (checked.run, checked.baseline) if run is not None])
-    arms = [arm for arm, base in checked.arms.items() if not (checked.is_inner and arm == base)]  # not against itself
+    arms = [arm for arm in checked.arms if not checked.is_reference(arm)]
     checks = [(TIMED_GATES[name], limit, arm) for name, limit in limits for arm in arms]
     refusal = g.SKIPPED, "no such arm in the baseline"
     if checked.mismatches:

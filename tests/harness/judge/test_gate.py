@@ -211,6 +211,21 @@ def test_a_gate_that_judges_no_arm_does_not_pass(tmp_path, gates, missing, statu
     assert found == {"no-spec": SKIPPED, "eagle:k=4": PASSED} and report.exit_code == 0
 
 
+def test_a_baseline_is_not_judged_by_itself(tmp_path):
+    """All other arms are gone: what is compared with itself always passes."""
+    gates = {"acceptance_length": {}, "acceptance_by_position": {}, "syncs_per_round": {}, "graph_share": {}}
+    run = read_run(make_run(tmp_path, Machine(), arms=("eagle:k=4",)))
+    report = judged(run, gates=gates, baseline="eagle:k=4")
+    assert report.exit_code == 4 and {r.status for r in report.results if r.gate in gates} == {NO_DATA}
+    both = judged(
+        read_run(make_run(tmp_path, Machine(), label="both")), gates={"syncs_per_round": {}}, baseline="no-spec"
+    )
+    found = {r.arm: r.status for r in both.results if r.gate == "syncs_per_round"}
+    assert found == {"no-spec": SKIPPED, "eagle:k=4": PASSED} and both.exit_code == 0
+    absolute = judged(run, gates={"syncs_per_round": {"max": 1}}, baseline="eagle:k=4")
+    assert absolute.exit_code == 0
+
+
 def _write(path, table):
     import pyarrow as pa
     import pyarrow.parquet as pq
