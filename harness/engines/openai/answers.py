@@ -62,7 +62,7 @@ class _PromptDetails(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
+    prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
@@ -76,7 +76,7 @@ class _Sglext(msgspec.Struct):
 
 
 class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
     metrics: _Metrics | None = None
     sglext: _Sglext | None = None
@@ -86,6 +86,7 @@ class _Chunk(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _FINISH = {"length": "length", "abort": "abort"}  # other reasons count as stop
 
 
@@ -130,12 +131,16 @@ def read_answer(exchange: Exchange) -> Answer:
     reader = _Reader(answer)
     try:
         for t_ns, data in read_events(exchange.pieces):
+            reader.is_stream = True
             if data.strip() == DONE:
                 reader.is_done = True
                 break
             reader.take(t_ns, data)
-    except (msgspec.DecodeError, RecursionError) as error:  # malformed JSON, or a field of another type
+    except _MALFORMED as error:  # malformed JSON, text that is not UTF-8, or a field of another type
         answer.error = exchange.fault or f"malformed chunk: {error}"
+    else:
+        if exchange.pieces and not reader.is_stream and not exchange.fault:
+            answer.error = f"the server answered without a stream: {error_text(exchange.body)}"
     reader.end()
     answer.error = answer.error or exchange.fault or reader.what_is_missing()
     return answer
@@ -143,7 +148,7 @@ def read_answer(exchange: Exchange) -> Answer:
 
 class _Reader:
     def __init__(self, answer: Answer):
-        self.answer, self.is_done = answer, False
+        self.answer, self.is_stream, self.is_done = answer, False, False
         self._texts: list[str] = []
         self._ids: list[int] = []
         self._num_predicted = 0
@@ -152,13 +157,10 @@ class _Reader:
         answer, chunk = self.answer, _decode(data)
         if chunk.error is not None or chunk.kind == "error":
             answer.error = answer.error or f"the server answered with an error: {error_text(data)}"
-        for choice in chunk.choices[:1]:
+        for choice in (chunk.choices or ())[:1]:
             self._take_choice(t_ns, choice, chunk.timings)
         if chunk.usage is not None:
-            answer.num_prompt_tokens = chunk.usage.prompt_tokens
-            answer.num_output_tokens = chunk.usage.completion_tokens
-            details = chunk.usage.prompt_tokens_details
-            answer.num_cached_tokens = details.cached_tokens if details else answer.num_cached_tokens
+            self._take_usage(chunk.usage)
         reports = (
             chunk.metrics.speculative_decoding if chunk.metrics else None,
             chunk.sglext.spec_tokens_details if chunk.sglext else None,
@@ -167,6 +169,15 @@ class _Reader:
         answer.speculation = next((one for one in reports if one is not None), answer.speculation)
         if chunk.timings is not None and chunk.timings.cache_n is not None:
             answer.num_cached_tokens = chunk.timings.cache_n
+
+    def _take_usage(self, usage: _Usage) -> None:
+        """A count that it does not have leaves what is known: it is not 0."""
+        answer, details = self.answer, usage.prompt_tokens_details
+        if usage.prompt_tokens is not None:
+            answer.num_prompt_tokens = usage.prompt_tokens
+        if usage.completion_tokens is not None:
+            answer.num_output_tokens = usage.completion_tokens
+        answer.num_cached_tokens = details.cached_tokens if details else answer.num_cached_tokens
 
     def _take_choice(self, t_ns: int, choice: _Choice, timings: Timings | None) -> None:
         delta = choice.delta
@@ -207,7 +218,7 @@ def error_text(body: bytes) -> str:
     """The message in an error's body, on one line, whatever its form."""
     try:
         value = msgspec.json.decode(body.removeprefix(b"data:").strip())
-    except (msgspec.DecodeError, RecursionError):
+    except _MALFORMED:
         value = body.decode(errors="replace")
     for key in ("error", "detail", "message"):
         if isinstance(value, Mapping) and key in value:

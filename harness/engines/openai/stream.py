@@ -58,9 +58,13 @@ async def post(session: aiohttp.ClientSession, url: str, body: bytes) -> Exchang
                 keep((now(), piece))
     except aiohttp.ClientConnectorError as error:
         exchange.fault, exchange.is_refused = f"no connection: {error.os_error.strerror or error.os_error}", True
+    except aiohttp.ConnectionTimeoutError:
+        exchange.fault = f"no connection within {CONNECT_S:g} s"
     except (asyncio.TimeoutError, aiohttp.ServerTimeoutError):
         exchange.fault = f"the stream stalled: nothing for {session.timeout.sock_read:g} s"
     except (aiohttp.ClientError, OSError) as error:
         ended = f"the server ended the connection: {type(error).__name__}"
         exchange.fault = "the server cut the stream" if exchange.pieces else ended
+    except Exception as error:  # a redirection to an address that cannot be encoded, for one; nobody else would see it
+        exchange.fault = f"the request failed: {type(error).__name__}: {' '.join(str(error).split())}"
     return exchange

@@ -100,6 +100,16 @@ def test_without_usage_counts_come_from_ids_or_not_at_all():
     assert without.num_output_tokens is None and without.error == ""
 
 
+@pytest.mark.parametrize("no_more", [{}, {"completion_tokens": None}, {"prompt_tokens": None}])
+def test_counts_that_a_usage_lacks_are_not_zero(no_more):
+    """Some servers send `choices: null` with it."""
+    last = {"choices": None, "usage": no_more}
+    told = read_answer(exchange_of(choice("a", None, "length"), usage(9, 3), last, DONE))
+    assert (told.num_prompt_tokens, told.num_output_tokens, told.error) == (9, 3, "")
+    untold = read_answer(exchange_of(choice("a", None, "length"), last, DONE))
+    assert (untold.num_prompt_tokens, untold.num_output_tokens, untold.error) == (None, None, "")
+
+
 def test_ids_that_are_not_all_there_are_none():
     answer = read_answer(exchange_of(choice("a", [1]), choice("b", [2], "length"), usage(1, 3), DONE))
     assert answer.token_ids is None and answer.tokens_per_piece is None and answer.num_output_tokens == 3
@@ -110,6 +120,9 @@ def test_ids_that_are_not_all_there_are_none():
     [
         (exchange_of(choice("a"), '{"choices": [{"te'), "malformed chunk: "),
         (exchange_of({"choices": [{"text": 5}]}), "malformed chunk: "),
+        (Exchange(0, 200, [(0, b'data: {"choices": [{"text": "\xc3"}]}\n\n')]), "malformed chunk: 'utf-8' codec"),
+        (Exchange(0, 500, [(0, b'{"error": {"message": "\xc3"}}')]), 'the server answered 500: {"error": '),
+        (Exchange(0, 200, [(0, b'{"error": {"message": "no\\nway"}}')]), "answered without a stream: no way"),
         (exchange_of(choice("a")), "the server cut the stream"),
         (exchange_of(choice("a"), fault="the stream stalled: nothing for 3 s"), "the stream stalled: nothing for 3 s"),
         (exchange_of(choice("a"), DONE), "the answer has no finish reason"),

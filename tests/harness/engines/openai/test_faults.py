@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
+from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
 from specbench.harness.engines.openai import stream
 from specbench.harness.engines.openai.endpoint import ApiKey, Endpoint, Page
-from specbench.harness.engines.openai.sender import ServerGone
+from specbench.harness.engines.openai.sender import Sender, ServerGone
 from specbench.harness.engines.openai.server import identify
 
 from .conftest import Kept, deployment_of, load_of
@@ -99,6 +102,30 @@ def test_ctrl_c_keeps_what_had_ended(serve):
     finally:
         signal.signal(signal.SIGINT, before)
     assert 3 <= len(sink.requests) < 20 and not any(row.error for row in sink.requests)
+
+
+def test_a_redirection_to_nowhere_ends_the_request(serve):
+    """The exception that its name raises is none of a network; the block waited for the answer forever."""
+    nowhere = SimpleNamespace(url=f"http://{'a' * 70}.example/v1")
+    endpoint, answers, end_s = Endpoint.parse(serve(deals_to=[nowhere]).url, ApiKey("")), [], time.monotonic() + 20
+    sender = Sender(endpoint, f"{endpoint.base_url}/completions", 1, keeps=True)
+    sender.send([b"{}"], [0.0], lambda index, answer: answers.append(answer), lambda: time.monotonic() > end_s)
+    assert len(answers) == 1 and answers[0].error.startswith("the request failed: Unicode")
+
+
+def test_who_does_not_accept_a_connection_did_not_stall_a_stream(monkeypatch):
+    monkeypatch.setattr(stream, "CONNECT_S", 0.2)
+    with socket.socket() as full, ExitStack() as queued:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            waiting = queued.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        endpoint, answers = Endpoint(f"http://127.0.0.1:{full.getsockname()[1]}/v1"), []
+        sender = Sender(endpoint, f"{endpoint.base_url}/completions", 1, keeps=True)
+        sender.send([b"{}"], [0.0], lambda index, answer: answers.append(answer), lambda: False)
+    assert [answer.error for answer in answers] == ["no connection within 0.2 s"]
 
 
 def test_nobody_there():
