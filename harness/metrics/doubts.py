@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.harness.metrics.grouping import group_numbers, with_prompts
+from specbench.harness.metrics.latency import tpot_by_request_ms
 from specbench.harness.metrics.same_requests import are_answered, can_be_same, pair_requests, same_output
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE, ArmRecord
 from specbench.harness.store.block_records import BlockRecord, unrecorded
@@ -98,12 +99,10 @@ def _impossible(
 ) -> Iterator[str]:
     if tokens_per_forward is None:
         return
-    limits = {
-        "TPS": (speedup.tps_ratio, tokens_per_forward),
-        "TPOT": (speedup.tpot_ratio, _by_prompt(requests, steps)),
-    }
+    of_prompts = None if speedup.tpot_ratio is None else _by_prompt(requests, steps)
+    limits = {"TPS": (speedup.tps_ratio, tokens_per_forward), "TPOT": (speedup.tpot_ratio, of_prompts)}
     for name, (ratio, most) in limits.items():
-        if ratio is not None and ratio > MAX_GAIN * most:
+        if ratio is not None and most is not None and ratio > MAX_GAIN * most:
             yield (
                 f"{IMPOSSIBLE}: {name} {ratio:.2f}x with {most:.2f} tokens per forward at concurrency 1: more than "
                 f"speculation can give; {speedup.baseline} ran on a slower machine or with other switches"
@@ -118,10 +117,13 @@ def _is_one_at_a_time(requests: pd.DataFrame) -> bool:
     return bool((alive["t_submit_ns"] >= ended_ns)[ended_ns.notna()].all())
 
 
-def _by_prompt(requests: pd.DataFrame, steps: pd.DataFrame) -> float:
-    """Geometric mean over prompts of their tokens per forward: the limit of a mean of TPOT ratios over prompts."""
+def _by_prompt(requests: pd.DataFrame, steps: pd.DataFrame) -> float | None:
+    """Geometric mean over prompts of their tokens per forward: the limit of a mean of TPOT ratios over prompts. Without
+    requests that have no TPOT: a forward that was already running when an answer of one token ended keeps none."""
+    timed = requests.reset_index(drop=True)
+    timed = timed.loc[tpot_by_request_ms(timed).index]
     rows = steps[~steps["is_prefill"].to_numpy().astype(bool) & steps["num_accepted"].notna().to_numpy()]
-    rows = with_prompts(rows[["repeat", "request_id", "num_emitted"]], requests)
+    rows = with_prompts(rows[["repeat", "request_id", "num_emitted"]], timed)
     prompts = group_numbers([rows["prompt_id"].to_numpy()])
     per_forward = np.bincount(prompts, rows["num_emitted"]) / np.bincount(prompts)
-    return float(np.exp(np.log(per_forward).mean()))
+    return float(np.exp(np.log(per_forward).mean())) if len(per_forward) else None

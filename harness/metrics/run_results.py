@@ -14,7 +14,7 @@ from specbench.harness.store.run_file import DERIVE_AGAIN
 from specbench.harness.store.schema import Frames
 from specbench.workloads.assets.cache import read_sha256
 
-RULES = 2
+RULES = 3
 """Version of the rules for intervals and marks; increased when stored rows would get different ones."""
 
 

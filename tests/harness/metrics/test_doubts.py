@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_samples import SAMPLING, begun, chain_block
+from run_samples import SAMPLING, begun, chain_block, prefill, request, step
 
 from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.crossover_record import crossover_record
@@ -55,6 +55,19 @@ def falling_load(folder: Path, num_repeats: int = 1, base_ms: float = SLOW_MS) -
         run.append(ARM, repeat, **chain_block([4, 0, 2, 1, 3, 0], round_ms=10.0))
     run.finish(results(run.frames()))
     return run
+
+
+def test_an_answer_of_one_token_does_not_make_the_others_impossible(tmp_path):
+    """The forward that was running when it ended keeps no token, and it has no TPOT."""
+    run = RunDirectory.create(tmp_path, "run", begun("no-spec", ARM, sampling=replace(SAMPLING, max_concurrency=1)))
+    short = request(9, submit_ms=5000, first_ms=5020, last_ms=5020, num_output_tokens=1)
+    for arm, accepted, more in (("no-spec", [0] * 12, {"k": 0}), (ARM, [4, 0, 2, 1, 3, 0], {})):
+        block = chain_block(accepted, **more)
+        lost = [step(901, 9, 5020, 5030, k=4, j=0, emitted=0)] if arm == ARM else []
+        steps = [*block["steps"], prefill(900, 9, 5000, 5020), *lost]
+        run.append(arm, 0, requests=[*block["requests"], short], steps=steps)
+    _, arm = results(run.frames()).arms
+    assert arm.speedup.tpot_ratio == pytest.approx(2.5, abs=0.1) and arm.marks == ()
 
 
 def test_the_table_has_the_mark_no_interval_and_says_why(tmp_path):
