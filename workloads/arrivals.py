@@ -13,7 +13,7 @@ def arrival_times(num: int, request_rate: float, seed: int, burstiness: float = 
     Gaps are gamma(shape=burstiness, scale=1/(rate*burstiness)), and the whole schedule is scaled so that the last
     request arrives at exactly num/rate: each run has the requested rate, not only the average of many runs
     (vLLM ``benchmarks/serve.py`` get_request does the same). An infinite rate means all at zero.
-    Raises ValueError for a rate or burstiness that is not positive.
+    Raises ValueError for a rate or burstiness that is not positive, or too small to draw gaps from.
     """
     if num < 0:
         raise ValueError(f"num is {num}; allowed: 0 or more")
@@ -25,4 +25,9 @@ def arrival_times(num: int, request_rate: float, seed: int, burstiness: float = 
         return [0.0] * num
     gaps_s = np.random.default_rng(seed).gamma(burstiness, 1.0 / (request_rate * burstiness), size=num)
     times_s = np.cumsum(gaps_s)
+    if not (0 < times_s[-1] < math.inf and math.isfinite(num / request_rate / times_s[-1])):
+        raise ValueError(
+            f"request_rate {request_rate:g} and burstiness {burstiness:g} give gaps that no number can hold; allowed: "
+            "values closer to 1"
+        )
     return (times_s * (num / request_rate / times_s[-1])).tolist()

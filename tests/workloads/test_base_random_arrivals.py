@@ -114,6 +114,13 @@ def test_arrivals_have_the_asked_rate_and_spread(burstiness):
     assert times == arrival_times(20_000, 8.0, seed=1, burstiness=burstiness) != arrival_times(20_000, 8.0, seed=2)
 
 
+@pytest.mark.parametrize(("rate", "burstiness"), [(1.0, 1e-4), (1e-320, 1.0)])
+def test_arrivals_are_never_at_no_time(rate, burstiness):
+    """All gaps of so small a shape are 0, and scaled to the rate none of them is a number."""
+    with pytest.raises(ValueError, match="give gaps that no number can hold"):
+        arrival_times(3, rate, seed=42, burstiness=burstiness)
+
+
 @pytest.mark.parametrize(("rate", "burstiness"), [(0, 1), (-1, 1), (math.nan, 1), (1, 0), (1, math.inf)])
 def test_arrivals_refuse_what_makes_no_sense(rate, burstiness):
     with pytest.raises(ValueError, match="allowed: a positive number"):
