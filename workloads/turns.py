@@ -83,10 +83,14 @@ def read_turns(path: Path) -> list[Question]:
 def read_conversations(path: Path) -> list[tuple[str, str, list[str]]]:
     """(id, category, turns) of each question, in file order."""
     found = []
+    lines_of_ids: dict[str, int] = {}
     for number, record in read_records(path):
         turns = record.get("turns")
         if not isinstance(turns, list) or not turns or not isinstance(turns[0], str):
             raise ValueError(f"{path}:{number}: field 'turns' must be a list of strings with at least one")
         texts = [turn for turn in turns if isinstance(turn, str)]
-        found.append((str(record.get("question_id", number)), str(record.get("category", "")), texts))
+        name = str(record.get("question_id", number))
+        if (first := lines_of_ids.setdefault(name, number)) != number:
+            raise ValueError(f"{path}:{number}: question_id {name!r} was used on line {first}; ids must differ")
+        found.append((name, str(record.get("category", "")), texts))
     return found

@@ -54,6 +54,13 @@ def test_placeholders_are_no_questions(tmp_path, change, said):
         question_files.load_question_file(request("speed-bench", path), TOKENIZER)
 
 
+def test_questions_with_the_same_id_are_refused(tmp_path):
+    """The second turn of one would follow the answer to the other."""
+    path = write_jsonl(tmp_path / "q.jsonl", [*ROWS, {**ROWS[0], "turns": ["another"]}])
+    with pytest.raises(ValueError, match=r"q.jsonl:5: question_id '81' was used on line 1; ids must differ"):
+        question_files.load_question_file(request("spec-bench", path), TOKENIZER)
+
+
 def test_a_question_file_must_be_named_and_exist(tmp_path):
     with pytest.raises(ValueError, match=r"workload spec-bench needs a file: .*hemingkx/Spec-Bench"):
         question_files.load_question_file(request("spec-bench", None), TOKENIZER)
