@@ -80,6 +80,18 @@ class Result:
     started_utc: str = ""
 
 
+def check_times(requests: Sequence[Request], where: str) -> None:
+    """ValueError for a request whose tokens came before it was sent, or the last one before the first."""
+    for one in requests:
+        first_ns, last_ns = (round(end_s * 1e9) for end_s in (one.ttft_s, one.e2e_s))
+        if one.num_output_tokens and not 0 <= first_ns <= last_ns:
+            raise ValueError(
+                f"{where}: a request ({one.num_prompt_tokens} prompt tokens, {one.num_output_tokens} output tokens) "
+                f"has its first token {one.ttft_s:.9g} s and its last {one.e2e_s:.9g} s after it was sent; allowed: in "
+                "this order, as the benchmark wrote them"
+            )
+
+
 def converted(raw: Json, kind: type[Struct], where: str, advice: str) -> Struct:
     """Converts the fields of `kind` and ignores others. ValueError naming the file and the field."""
     try:

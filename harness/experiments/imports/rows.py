@@ -99,12 +99,13 @@ def _rounds(request_id: int, one: Request) -> list[StepRow] | None:
 
 def _client_rows(request_id: int, one: Request, start_s: float) -> list[StepRow]:
     """One row per chunk. The number of tokens in a chunk is often unknown: burst ITL needs only their sum, so the last
-    chunk gets the remainder. No rows if there are more chunks than tokens, since they are then not times of tokens."""
+    chunk gets the remainder. No rows if there are more chunks, or more gaps, than tokens: they are not times of tokens
+    then."""
     if not one.is_served or not one.chunks or one.num_output_tokens < len(one.chunks):
         return []
     counts = [chunk.num_tokens or 1 for chunk in one.chunks]
     counts[-1] += one.num_output_tokens - sum(counts)
-    if counts[-1] < 1:
+    if min(counts) < 1:
         return []
     times = [round((start_s + chunk.t_s) * NS_PER_S) for chunk in one.chunks]
     pieces = [Piece(t_ns, count, True) for t_ns, count in zip(times, counts, strict=True)]

@@ -110,6 +110,11 @@ def _drafts(raw: JsonObject, where: str) -> Drafts | None:
     if raw.get("spec_decode_num_drafts") is None:
         return None
     counters = converted(raw, _Drafts, where, "its spec_decode fields do not match vLLM's counters")
+    if counters.accepted_tokens > counters.draft_tokens:
+        raise ValueError(
+            f"{where}: spec_decode_accepted_tokens is {counters.accepted_tokens}, but spec_decode_draft_tokens is "
+            f"{counters.draft_tokens}; allowed: a file as the benchmark wrote it"
+        )
     return Drafts(
         num_rounds=counters.num_drafts,
         num_tokens=counters.draft_tokens,

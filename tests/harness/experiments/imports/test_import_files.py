@@ -311,3 +311,25 @@ def test_a_file_that_cannot_be_read_leaves_no_run(files, tmp_path):
     bad = tool_files.write(tmp_path / "bad.json", {"a": 1})
     done = CliRunner().invoke(app, ["import", *map(str, files), str(bad), "-o", str(tmp_path / "runs")])
     assert done.exit_code != 0 and not (tmp_path / "runs").exists()
+
+
+def test_tokens_before_their_request_are_refused_before_anything_is_written(tmp_path):
+    """A clock that was set back while a benchmark ran, and a request that ended before it began to answer."""
+    report, records = guidellm_report(served()), aiperf_records(served())
+    times = report["benchmarks"][0]["requests"]["successful"][0]["info"]["timings"]
+    times["first_token_iteration"] = times["request_start"] - 1
+    records[0]["metrics"]["request_latency"]["value"] = 1.0
+    for objects in ([report], records):
+        file = tool_files.write(tmp_path / "clock.json", *objects)
+        with pytest.raises(ValueError, match=r"clock\.json: a request \(.*\) has its first token .* in this order"):
+            imported([file], tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_more_gaps_than_tokens_are_no_times_of_tokens(tmp_path):
+    """SGLang's client writes a gap for each token; the server's count of this one is smaller."""
+    gaps = [[0.01] * 4 + [0.02] * 4]
+    raw = sglang_bench(served(num=1), output_lens=[4], ttfts=[0.1], itls=gaps, total_output_tokens=4, duration=1.0)
+    run = imported([tool_files.write(tmp_path / "few.json", raw)], tmp_path)
+    (block,) = run.figures.values()
+    assert block["itl_ms.mean"] is None and block["tpot_ms.mean"] == pytest.approx(40)

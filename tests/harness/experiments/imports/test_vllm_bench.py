@@ -151,6 +151,7 @@ def test_totals_are_compared_where_they_are_there_and_clocks_may_differ(tmp_path
         ({"input_lens": []}, "requests do not match"),
         ({"spec_decode_num_drafts": "many"}, r"got `str` - at `\$.spec_decode_num_drafts`"),
         ({"spec_decode_per_position_acceptance_rates": [7.5]}, r"<= 1.0 - at `\$.spec_decode_per_position"),
+        ({"spec_decode_accepted_tokens": 10_000}, "accepted_tokens is 10000, but spec_decode_draft_tokens is "),
         ({"max_concurrency": "four"}, r"got `str` - at `\$.max_concurrency`"),
         ({"ttfts": [1e308] * 12}, r"Expected `float` <= 9000000000.0 - at `\$.ttfts"),
         ({"duration": 0}, r"Expected `float` > 0.0 - at `\$.duration`"),
