@@ -24,7 +24,7 @@ EXTRAS = ("top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos"
 @dataclass
 class OpenAIServer:
     """`sizes`: tokens of each round behind the first token, over and over. `delay_s`: before each piece. `fault`: of a
-    request's number and fields, one of 500, 401, cut, stall, malformed, error, no-usage, or the empty string.
+    request's number and fields, one of 500, 429, 401, cut, stall, malformed, error, no-usage, or the empty string.
     `accepted`: what vLLM says of its rounds in place of `sizes` - 1, which may go past the end."""
 
     kind: str = "vllm"
@@ -123,6 +123,8 @@ class OpenAIServer:
         fault = self.fault(len(self.asked), asked)
         if fault == "401":
             return web.json_response({"error": f"no: {request.headers.get('Authorization')}"}, status=401)
+        if fault == "429":
+            return web.json_response({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "1"})
         if fault == "500":
             return web.json_response({"error": {"message": "out of\nwords"}}, status=500)
         if self.kind == "plain" and (extra := next((key for key in EXTRAS if key in asked), None)):

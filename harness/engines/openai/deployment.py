@@ -30,6 +30,7 @@ from .sender import Add, Sender
 from .server import Server
 
 CountTokens = Callable[[str], int]
+_TOO_BUSY = (408, 425, 429)  # statuses that say nothing about the request
 
 
 @dataclass(kw_only=True)
@@ -73,7 +74,7 @@ class HttpDeployment:
         fields = {**self.asking.fields(load.request(0), ignore_eos=self.ignore_eos), "max_tokens": 1}
         fields.pop("min_tokens", None)  # more than that one
         page = send(self.server.endpoint, self._path, fields)
-        if 400 <= page.status < 500:
+        if 400 <= page.status < 500 and page.status not in _TOO_BUSY:
             raise ValueError(f"base_url: {self._name}: {why_refused(fields, page.said)}")
         if page.status != 200:
             raise RuntimeError(f"{self._name} does not answer ({page.said})")

@@ -37,5 +37,8 @@ def read_counters(page: str) -> dict[str, float]:
 
 
 def counted(before: Mapping[str, float], after: Mapping[str, float]) -> list[CounterRow]:
-    """The counts between two readings; a counter that did not exist before started at 0."""
+    """The counts between two readings; a counter that did not exist before started at 0. None if one went back: the
+    server was started again in between, and what it had counted until then is lost."""
+    if any(after.get(name, 0.0) < value for name, value in before.items()):
+        return []
     return [CounterRow(f"engine.{name}", value - before.get(name, 0.0)) for name, value in after.items()]

@@ -104,6 +104,12 @@ def test_ctrl_c_keeps_what_had_ended(serve):
     assert 3 <= len(sink.requests) < 20 and not any(row.error for row in sink.requests)
 
 
+def test_a_server_that_is_too_busy_for_a_check_refuses_no_field(serve):
+    """Bad input would end the run for all arms; this one is tried again at its turn."""
+    with pytest.raises(RuntimeError, match=r"does not answer \(429: slow down\)"):
+        deployment_of(serve(fault=lambda number, asked: "429")).check(load_of(1))
+
+
 def test_a_redirection_to_nowhere_ends_the_request(serve):
     """The exception that its name raises is none of a network; the block waited for the answer forever."""
     nowhere = SimpleNamespace(url=f"http://{'a' * 70}.example/v1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from specbench.harness.engines.openai.metrics_page import counted, read_counters
 
 VLLM = """# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
@@ -49,3 +51,8 @@ def test_a_block_is_the_difference():
         "engine.spec_decode_num_drafts": 6.0,
         "engine.prefix_cache_hits": 3.0,
     }
+
+
+@pytest.mark.parametrize("after", [{"spec_decode_num_drafts": 3.0, "num_preemptions": 9.0}, {"num_preemptions": 9.0}])
+def test_a_server_that_started_again_has_no_counts_of_the_block(after):
+    assert counted({"spec_decode_num_drafts": 4.0, "num_preemptions": 0.0}, after) == []
