@@ -55,7 +55,11 @@ class _Client:
     def __init__(self) -> None:
         path = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **path}
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **path},
+            start_new_session=True,  # Ctrl-C is for the parent, which ends it
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self.orders = Connection(os.dup(self._process.stdin.fileno()), readable=False)

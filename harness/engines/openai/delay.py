@@ -33,7 +33,10 @@ async def measured_delay(session: aiohttp.ClientSession) -> AsyncIterator[list[i
     """The list is filled with delays in ns when the context ends. RuntimeError if the process does not start."""
     delays: list[int] = []
     with subprocess.Popen(
-        [sys.executable, "-S", "-E", str(_PACER)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+        [sys.executable, "-S", "-E", str(_PACER)],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for us; it would print a traceback
     ) as process:
         assert process.stdout is not None
         try:

@@ -78,6 +78,22 @@ def test_a_client_that_is_killed_ends_the_block_and_what_had_ended_is_kept(serve
     assert sink.requests and not clients()
 
 
+@pytest.mark.parametrize("num_clients", [1, 2])
+def test_ctrl_c_is_not_for_helpers(serve, num_clients):
+    """A terminal sends it to the whole process group; each client and each pacer printed a traceback."""
+    deployment = deployment_of(serve(kind="vllm", delay_s=0.01), concurrency=4)
+    deployment.num_clients = num_clients
+    groups: set[int] = set()
+
+    class Looking(Kept):
+        def request(self, row) -> None:
+            super().request(row)
+            groups.update(os.getpgid(each.pid) for each in psutil.Process().children(recursive=True))
+
+    deployment.measure(load_of(4, concurrency=4), Looking())
+    assert groups and os.getpgid(0) not in groups
+
+
 def test_replicas_behind_one_address(cli, prompts, runs, only_run, serve):
     """Their counters are added up; each empties its own caches; the run says how many there were."""
     replicas = [serve(kind="vllm", sizes=(3, 1), speculates=True) for _ in range(2)]
