@@ -20,7 +20,8 @@ from specbench.harness.stats.verdict import IMPROVED, REGRESSED
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedRequestsGate(Gate):
-    """At most `max` failed requests, no failed block, and no arm of the baseline missing. Always checked."""
+    """At most `max` failed requests, no failed block, all arms of the run measured, and no arm of the baseline missing.
+    Always checked."""
 
     name: ClassVar[str] = FAILED_REQUESTS.key
     kind: ClassVar[str] = g.VALIDITY
@@ -44,6 +45,10 @@ class FailedRequestsGate(Gate):
             yield self.result(arm, status, "; ".join(reasons), value=float(num_failed))
         for arm in (arm for arm in errors if arm not in run.arms):
             yield self.result(arm, g.FAILED, f"the arm failed: {errors[arm][0]}")
+        # An A/B run has blocks instead, see BlocksGate.
+        for arm in (arm.label for arm in run.record.arms if run.experiment is None):
+            if arm not in (*errors, *run.arms):
+                yield self.result(arm, g.NO_DATA, f"the arm was not measured (status {run.record.status})")
         known = {*checked.arms.values(), *errors, *run.arms}
         for arm in checked.baseline.arms if checked.baseline is not None and not checked.is_inner else ():
             if arm not in known:

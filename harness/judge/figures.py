@@ -56,6 +56,7 @@ def _tpot_by_prompt(side: Side) -> pd.Series:
 
 def _ttft_by_prompt(side: Side) -> pd.Series:
     done = served(side.run.rows("requests", side.arm))
+    done = done[done["repeat"].isin(values_by_repeat(TTFT_MS, side))]  # a prefix cache makes that of a block void
     return _geometric_mean((done["t_first_ns"] - done["t_submit_ns"]) / _NS_PER_MS, done["prompt_id"])
 
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from compare_samples import ARMS, Machine, make_run
 from floor_samples import store
+from known_results import results
 from run_samples import begun as made
 
 from specbench.harness.judge.comparison import compare_runs
@@ -231,3 +232,17 @@ def test_figures_that_are_no_numbers_are_left_out_and_named(tmp_path, pair):
 def test_unknown_is_no_match():
     keys = comparison_keys(RunRecord(argv=(), arms=()))
     assert keys["hardware"]["GPU"] == "unknown" and keys["sampling"]["temperature"] == "unknown"
+
+
+def test_a_void_ttft_is_not_compared_prompt_by_prompt(tmp_path):
+    """A prefix cache answered parts of the prompts: the row has a dash, so the change has one too."""
+    run = RunDirectory.open(make_run(tmp_path, Machine()))
+    run.resume([])
+    for repeat in range(3):
+        blocks = run.columns("eagle:k=4", repeat)
+        hits = {"name": ["engine.prefix_cache_hits"], "value": [5.0]}
+        run.append("eagle:k=4", repeat, **{**blocks, "counters": hits})
+    run.finish(results(run.frames()))
+    row = next(row for row in compare_runs([read_run(run.path)]).rows if row.arm == "eagle:k=4")
+    assert row.values["ttft_ms"] is None and row.comparisons["ttft_ms"].verdict == "no data"
+    assert row.comparisons["tpot_ms"].num_pairs == 24

@@ -211,6 +211,19 @@ def test_a_gate_that_judges_no_arm_does_not_pass(tmp_path, gates, missing, statu
     assert found == {"no-spec": SKIPPED, "eagle:k=4": PASSED} and report.exit_code == 0
 
 
+def test_an_arm_that_was_never_measured_is_no_pass(tmp_path):
+    """A run that was stopped: what it measured is fine, and nothing is known of its last arm."""
+    path = make_run(tmp_path, Machine())
+    record = json.loads((path / "run.json").read_text())
+    left = {**record["arms"][-1], "label": "eagle:k=2", "status": "pending"}
+    (path / "run.json").write_text(json.dumps({**record, "status": "interrupted", "arms": [*record["arms"], left]}))
+    for missing, code in (("fail", 4), ("warn", 0)):
+        report = judged(read_run(path), gates={"syncs_per_round": {"max": 1}}, missing=missing)
+        (found,) = report.with_status(NO_DATA)
+        assert (found.gate, found.arm, report.exit_code) == ("failed_requests", "eagle:k=2", code)
+        assert found.reason == "the arm was not measured (status interrupted)"
+
+
 def test_a_baseline_is_not_judged_by_itself(tmp_path):
     """All other arms are gone: what is compared with itself always passes."""
     gates = {"acceptance_length": {}, "acceptance_by_position": {}, "syncs_per_round": {}, "graph_share": {}}
