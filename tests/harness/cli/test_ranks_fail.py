@@ -39,7 +39,8 @@ def test_a_rank_that_is_killed(cli, toy, only_run, monkeypatch):
     assert not any(map(is_alive, started[0].pids))
     run = only_run()
     (left,) = run.partial_blocks()
-    assert [row.request_id for row in left.requests] == [0] and left.num_requests == 3
+    # The rank may have sent its part of further steps before it was killed, so the next request can end, too.
+    assert [row.request_id for row in left.requests] in ([0], [0, 1]) and left.num_requests == 3
     assert set(run.failed_blocks()) == {(arm, repeat) for arm in ("no-spec", "ngram:k=2") for repeat in range(5)}
     assert (run.path / ERROR_LOG).read_text().count("Traceback") == 3  # the others were not tried
 
