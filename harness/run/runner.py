@@ -39,7 +39,7 @@ def check_same_machine(directory: RunDirectory) -> None:
 
 
 def check_same_inputs(directory: RunDirectory, run: PreparedRun) -> None:
-    """A resumed run must send the same prompts to the same model; ValueError otherwise."""
+    """A resumed run must send the same prompts to the same model, on the same engines; ValueError otherwise."""
     workload, model = directory.record.workload or WorkloadRecord(), directory.record.model or ModelRecord()
     stored = workload.sha256 or ""
     if stored != run.workload.sha256:
@@ -54,6 +54,21 @@ def check_same_inputs(directory: RunDirectory, run: PreparedRun) -> None:
                 f"resume: {directory.path} was measured with the model's {key} {before!r}, it is now "
                 f"{now!r}; start a new run"
             )
+    for arm in run.arms:
+        _check_same_engine(directory, run, arm)
+
+
+def _check_same_engine(directory: RunDirectory, run: PreparedRun, arm: ResolvedArm) -> None:
+    """The repeats of a row are of one version of its engine. One that starts at its turn is not known yet."""
+    label = arm.config.label
+    if label not in run.deployments or label not in {measured for measured, _ in directory.done_blocks()}:
+        return
+    facts, now = directory.record.arm(label).engine, run.deployments.of(arm).described.version
+    if facts is not None and facts.version != now:
+        raise ValueError(
+            f"resume: {label} of {directory.path} was measured on version {facts.version} of its engine, it is now "
+            f"{now}; start a new run"
+        )
 
 
 class Arms:

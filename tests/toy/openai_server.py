@@ -28,6 +28,7 @@ class OpenAIServer:
     `accepted`: what vLLM says of its rounds in place of `sizes` - 1, which may go past the end."""
 
     kind: str = "vllm"
+    version: str = "0.32.0"  # of vLLM
     sizes: Sequence[int] = (1,)
     delay_s: float = 0.0
     speculates: bool = False
@@ -66,7 +67,7 @@ class OpenAIServer:
     def _pages(self) -> dict[str, Any]:
         algorithm = {"speculative_algorithm": "EAGLE3" if self.speculates else None}
         return {
-            "vllm": {"/version": {"version": "0.32.0"}},
+            "vllm": {"/version": {"version": self.version}},
             "sglang": {"/server_info": {"version": "0.5.23", "attention_backend": "fa3", **algorithm}},
             "llama.cpp": {
                 "/props": {

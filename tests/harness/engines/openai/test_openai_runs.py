@@ -133,6 +133,30 @@ def test_an_interrupted_run_keeps_what_had_ended(cli, asked, serve, only_run):
     assert resumed.exit_code == 0 and len(only_run().done_blocks()) == 2, resumed.output
 
 
+def test_a_run_is_not_resumed_on_another_version_of_its_server(cli, asked, serve, only_run):
+    """The repeats of a row would be of two engines, and its record of the last one only."""
+
+    def interrupt(number: int, fields: dict) -> str:
+        if server.is_measured and not server.interrupted and only_run().done_blocks():
+            server.interrupted = True
+            os.kill(os.getpid(), signal.SIGINT)
+        return ""
+
+    server = serve(fault=interrupt)
+    server.interrupted = False
+    result = cli(*asked, "--base-url", server.url)
+    assert result.exit_code == 130 and len(only_run().done_blocks()) == 1, result.output
+    server.stop()
+    upgraded = serve(port=server.port, version="0.33.0")
+    refused = cli("run", "--resume", only_run().path)
+    said = "was measured on version 0.32.0 of its engine, it is now 0.33.0"
+    assert refused.exit_code == 2 and said in " ".join(refused.stderr.split()), refused.output
+    upgraded.stop()
+    serve(port=server.port)
+    resumed = cli("run", "--resume", only_run().path)
+    assert resumed.exit_code == 0 and len(only_run().done_blocks()) == 2, resumed.output
+
+
 def test_hits_of_a_prefix_cache_void_the_first_token(cli, asked, serve, only_run):
     result = cli(*asked, "--base-url", serve(cached=16).url, "--wide")
     assert result.exit_code == 0, result.output
