@@ -80,9 +80,15 @@ class Result:
     started_utc: str = ""
 
 
-def check_times(requests: Sequence[Request], where: str) -> None:
-    """ValueError for a request whose tokens came before it was sent, or the last one before the first."""
+def check_requests(requests: Sequence[Request], where: str) -> None:
+    """ValueError for a request whose tokens came before it was sent, or the last one before the first; and for one with
+    more accepted than drafted tokens."""
     for one in requests:
+        if one.speculation is not None and _has_too_many(one.speculation):
+            raise ValueError(
+                f"{where}: a request ({one.num_prompt_tokens} prompt tokens, {one.num_output_tokens} output tokens) "
+                "accepted more draft tokens than it had; allowed: a file as the benchmark wrote it"
+            )
         first_ns, last_ns = (round(end_s * 1e9) for end_s in (one.ttft_s, one.e2e_s))
         if one.num_output_tokens and not 0 <= first_ns <= last_ns:
             raise ValueError(
@@ -90,6 +96,11 @@ def check_times(requests: Sequence[Request], where: str) -> None:
                 f"has its first token {one.ttft_s:.9g} s and its last {one.e2e_s:.9g} s after it was sent; allowed: in "
                 "this order, as the benchmark wrote them"
             )
+
+
+def _has_too_many(found: SpecDecoding) -> bool:
+    steps = zip(found.per_step_accepted or (), found.per_step_drafted or (), strict=False)
+    return found.num_accepted_draft_tokens > found.num_draft_tokens or any(kept > drafted for kept, drafted in steps)
 
 
 def converted(raw: Json, kind: type[Struct], where: str, advice: str) -> Struct:

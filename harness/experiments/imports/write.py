@@ -26,7 +26,7 @@ from specbench.workloads.assets.cache import read_sha256
 from .formats import read_results
 from .meta import Meta, common, completed, difference, parse_meta
 from .pairing import Pairing, own_ids, pair, unpaired
-from .result import Result, check_times
+from .result import Result, check_requests
 from .rows import all_steps, counter_rows, request_rows, starts_s
 
 _UNKNOWN = {fact: "not in the file" for fact in Fact if fact is not Fact.ACCEPTANCE}
@@ -89,7 +89,7 @@ def _labelled(files: Sequence[Path], labels: Sequence[str]) -> list[Arm]:
         file_results = read_results(file)
         for number, result in enumerate(file_results, 1):
             where = str(file) if len(file_results) == 1 else f"{file}, result {number}"
-            check_times(result.requests, where)
+            check_requests(result.requests, where)
             content = sha256_json(to_document(result))
             if content in known and (result.requests or result.own):  # nothing tells results of neither apart
                 raise ValueError(f"files: {where} is {known[content]} again, or a copy of it; it is one measurement")

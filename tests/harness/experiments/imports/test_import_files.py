@@ -326,6 +326,14 @@ def test_tokens_before_their_request_are_refused_before_anything_is_written(tmp_
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("changes", [{"per_step_accepted": [9] * 14}, {"num_accepted_draft_tokens": 10_000}])
+def test_more_accepted_than_drafted_tokens_are_refused(tmp_path, changes):
+    records = aiperf_records(served())
+    records[0]["spec_decode_acceptance"] |= changes
+    with pytest.raises(ValueError, match=r"more\.json: a request \(.*\) accepted more draft tokens than it had"):
+        imported([tool_files.write(tmp_path / "more.json", *records)], tmp_path)
+
+
 def test_more_gaps_than_tokens_are_no_times_of_tokens(tmp_path):
     """SGLang's client writes a gap for each token; the server's count of this one is smaller."""
     gaps = [[0.01] * 4 + [0.02] * 4]
