@@ -95,9 +95,9 @@ def _used(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _mean_logprobs(rows: pd.DataFrame) -> Figures:
     """output, prompt: mean log-probability of a token, from the target's unmodified logits; over the reported
-    tokens."""
-    parts = rows.groupby("part")["token_logprobs"]
-    return {str(part): float(np.concatenate(list(values)).mean()) for part, values in parts}
+    tokens, None without any."""
+    parts = {str(part): np.concatenate(list(values)) for part, values in rows.groupby("part")["token_logprobs"]}
+    return {part: float(values.mean()) if len(values) else None for part, values in parts.items()}
 
 
 def _known_sum(values: pd.Series) -> int | None:

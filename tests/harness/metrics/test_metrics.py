@@ -8,7 +8,7 @@ from specbench.harness.metrics.run_results import results
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.store.schema import Frames
+from specbench.harness.store.schema import Frames, build_table
 
 
 def test_every_figure_of_a_block_of_one_arm_by_hand():
@@ -178,3 +178,12 @@ def test_results_are_plain_and_cover_every_measured_block(tmp_path):
         ("no-spec", 0),
         ("no-spec", 1),
     ]
+
+
+def test_log_probabilities_of_no_token_have_no_mean():
+    """A block whose answers are all empty."""
+    block = chain_block([0], num_requests=1)
+    rows = {"request_id": [0], "part": ["output"], "token_logprobs": [[]], "top_token_ids": [[]], "top_logprobs": [[]]}
+    frames = [frame(name, block[name]) for name in ("requests", "steps", "phases")]
+    empty = build_table("logprobs", "a", 0, rows).to_pandas()
+    assert block_metrics(*frames, logprobs=empty).values["logprobs.output"] is None
