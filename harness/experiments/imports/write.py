@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -65,16 +66,20 @@ def import_files(
     records = [_record(arm, base, pairings[arm.label].how, starts[arm.label][1]) for arm in arms]
     with writing("output_dir", output_dir):
         directory = RunDirectory.create(output_dir, "import", _begun(arms, records, argv))
-    for arm in arms:
-        at = starts[arm.label][0]
-        directory.append(
-            arm.label,
-            0,
-            requests=list(request_rows(arm.result, at, pairings[arm.label].prompt_ids)),
-            steps=all_steps(arm.result, at),
-            counters=list(counter_rows(arm.result)),
-        )
-    directory.finish(results(directory.frames()))
+    try:
+        for arm in arms:
+            at = starts[arm.label][0]
+            directory.append(
+                arm.label,
+                0,
+                requests=list(request_rows(arm.result, at, pairings[arm.label].prompt_ids)),
+                steps=all_steps(arm.result, at),
+                counters=list(counter_rows(arm.result)),
+            )
+        directory.finish(results(directory.frames()))
+    except BaseException:  # also Ctrl-C: nothing else can complete it
+        shutil.rmtree(directory.path)
+        raise
     return directory.path
 
 

@@ -334,6 +334,16 @@ def test_more_accepted_than_drafted_tokens_are_refused(tmp_path, changes):
         imported([tool_files.write(tmp_path / "more.json", *records)], tmp_path)
 
 
+def test_an_import_that_fails_leaves_nothing_behind(tmp_path):
+    """A round with a million drafts, which the table of steps refuses."""
+    records = aiperf_records(served())
+    records[0]["spec_decode_acceptance"] |= {"per_step_drafted": [0] * 14, "per_step_accepted": [0] * 14}
+    records[0]["spec_decode_acceptance"]["per_step_drafted"][0] = 2**20
+    with pytest.raises(ValueError, match="num_proposed is 1048576; allowed: at most"):
+        imported([tool_files.write(tmp_path / "much.json", *records)], tmp_path)
+    assert not list((tmp_path / "runs").iterdir())
+
+
 def test_more_gaps_than_tokens_are_no_times_of_tokens(tmp_path):
     """SGLang's client writes a gap for each token; the server's count of this one is smaller."""
     gaps = [[0.01] * 4 + [0.02] * 4]
