@@ -8,6 +8,8 @@ from typing import Protocol
 from specbench.harness.store.journal import OpenBlock
 from specbench.harness.store.rows import CounterRow, LogprobRow, PhaseRow, RequestRow, StepRow
 
+_SLOWER = 1.1
+
 
 class WatchesRequests(Protocol):
     def request_done(self, row: RequestRow) -> None: ...
@@ -34,8 +36,19 @@ class BlockSink(NullSink):
 
     def __init__(self, block: OpenBlock, progress: WatchesRequests):
         self._block, self._progress = block, progress
+        self._submits_ns: dict[int, int] = {}  # by request
+
+    def is_slower_than(self, arrival_s: Sequence[float]) -> bool:
+        """Whether its requests took longer than their schedule, from the first to the last: more than a tenth, so that
+        waiting for a step or a short burst does not count."""
+        due_ns = [(self._submits_ns[index], arrival_s[index] * 1e9) for index in sorted(self._submits_ns)]
+        if not due_ns:
+            return False
+        start_ns = min(sent - due for sent, due in due_ns)
+        return max(sent for sent, _ in due_ns) - start_ns > _SLOWER * max(due for _, due in due_ns)
 
     def request(self, row: RequestRow) -> None:
+        self._submits_ns[row.request_id] = row.t_submit_ns
         self._block.request(row)
         self._progress.request_done(row)
 

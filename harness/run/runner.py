@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -163,8 +164,9 @@ class Arms:
             self._progress.at(place)
             self._progress.start_block(block_name(place) + self._remaining.text(), len(self._run.load))
             deployment.reset()
+            sink = BlockSink(block, self._progress)
             with self._watcher.watch() as watch:
-                deployment.measure(self._run.load, BlockSink(block, self._progress))
+                deployment.measure(self._run.load, sink)
         except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
             self._run.deployments.logs.explain(label, error)
             record_failure(self._directory, label, repeat, error, f"repeat {repeat + 1}")
@@ -174,6 +176,9 @@ class Arms:
                 log = self._directory.path / ERROR_LOG
                 self._progress.say(f"{label}: failed: {first_line(error)} (traceback: {log})")
             return False
+        c = self._run.config
+        if not math.isinf(c.request_rate) and sink.is_slower_than(self._run.load.arrival_s):
+            self._directory.describe_arm(label, notes=(slower_than_asked(c.request_rate, c.max_concurrency),))
         add_record(self._directory.path, watch.record(label, repeat, self._place_of(label, repeat)))
         return True
 
@@ -212,6 +217,14 @@ def measure(run: PreparedRun, directory: RunDirectory, progress: Progress) -> No
         if (block := arms.try_block(arm, repeat)) is not None:
             arms.store(arm, repeat, block)
     arms.fail_untried()
+
+
+def slower_than_asked(request_rate: float, max_concurrency: int) -> str:
+    """The note of an arm that could not keep up; without figures of its own, so that all blocks have the same one."""
+    return (
+        f"not the load of --request-rate {request_rate:g}: it cannot keep up with --max-concurrency {max_concurrency}, "
+        "and requests that wait for a place are not yet sent, so TTFT is without that wait"
+    )
 
 
 def block_name(place: Place) -> str:

@@ -26,7 +26,10 @@ def measured(cli, toy, only_run, clock):
         result = cli(*toy, "-s", "no-spec", "--num-prompts", NUM, "--seed", SEED, *words)
         assert result.exit_code == 0, result.output
         rows = only_run().frames().requests
-        assert sorted(rows["request_id"]) == list(range(NUM)) and (rows["num_output_tokens"] == 10).all()
+        assert (
+            sorted(rows.loc[rows["repeat"] == 0, "request_id"]) == list(range(NUM))
+            and (rows["num_output_tokens"] == 10).all()
+        )
         return rows.sort_values("request_id")
 
     return run
@@ -45,6 +48,16 @@ def test_no_request_is_early_and_the_rate_is_kept(measured):
 @pytest.mark.parametrize("limit", [1, 2])
 def test_max_concurrency_holds_at_any_rate(measured, limit):
     assert most_in_flight(measured("--request-rate", 10_000, "--max-concurrency", limit)) == limit
+
+
+@pytest.mark.parametrize(("words", "is_slow"), [(("--request-rate", RATE), False), (("--request-rate", 10_000), True)])
+def test_an_arm_that_cannot_keep_up_with_the_rate_says_so(measured, only_run, words, is_slow):
+    """With one request in flight, the load is a closed loop, whatever the rate; times before a place is free are not
+    in TTFT."""
+    measured(*words, "--max-concurrency", NUM if not is_slow else 1, "--num-repeats", 2)
+    notes = [note for note in only_run().record.arm("no-spec").notes if "--request-rate" in note]
+    assert len(notes) == is_slow
+    assert not is_slow or "--request-rate 10000: it cannot keep up with --max-concurrency 1" in notes[0]
 
 
 @pytest.mark.parametrize("limit", [3, 99])
