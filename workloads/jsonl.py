@@ -102,7 +102,10 @@ def read_text_and_ids(record: JsonObject, where: str, tokenizer: Tokenizer) -> t
         if not are_token_ids(value, tokenizer.vocab_size):
             raise ValueError(f"{where}: 'prompt_token_ids' must be a list of integers in [0, {tokenizer.vocab_size})")
         token_ids = value
-        text = tokenizer.decode(token_ids)
+        try:
+            text = tokenizer.decode(token_ids)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
     if not token_ids:
         raise ValueError(f"{where}: {key!r} is empty; a prompt needs at least one token")
     return text, tuple(token_ids)

@@ -20,8 +20,8 @@ class ByteGroups:
     encode_raw = encode
 
     def decode(self, ids: list[int]) -> str:
-        groups = (token.to_bytes(BYTES_A_TOKEN + 1, "big").lstrip(b"\x00")[1:] for token in ids)
-        return b"".join(groups).decode(errors="replace")
+        """ValueError: the ids that a user gives, or a server reports, are those of a model."""
+        raise ValueError("token ids cannot be read as text without the model's tokenizer: give --tokenizer")
 
     def render_chat(self, messages: list[dict[str, str]]) -> str:
         """The texts of all messages, and who wrote those before the last: the server applies its own chat template."""

@@ -143,7 +143,8 @@ class Evaluation:
         from specbench.harness.quality.lm_evaluation.model import generate_texts
 
         label, say = arm.config.label, self.progress.say
-        texts = store.texts(requests, self.served.model.tokenizer)
+        model = self.served.model
+        texts = store.texts(requests, model.tokenizer if model.has_token_ids else None)
         missing = [request for request in requests if request.key not in texts]
         if missing:
             say(f"{label}: warming up")

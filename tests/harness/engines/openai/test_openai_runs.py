@@ -66,6 +66,16 @@ def test_a_tokenizer_sends_ids(cli, asked, serve, chat_model, only_run):
     assert server.asked[-1]["stop_token_ids"] == [0] and "lengths of prompts" not in result.stdout
 
 
+def test_ids_are_not_read_as_text_without_a_tokenizer(cli, asked, serve, runs, tmp_path):
+    """Their bytes were sent, which are no prompt."""
+    file = tmp_path / "ids.jsonl"
+    file.write_text('{"prompt_token_ids": [128000, 9906, 1917]}\n')
+    words = [file if word.endswith("prompts.jsonl") else word for word in asked]
+    result = cli(*words, "--num-prompts", 1, "--base-url", serve().url)
+    said = "ids.jsonl:1: token ids cannot be read as text without the model's tokenizer: give --tokenizer"
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split()) and not runs.exists(), result.output
+
+
 def test_a_key_is_in_no_file(cli, asked, serve, runs, monkeypatch):
     monkeypatch.setenv("SERVER_KEY", KEY)
     server = serve(key=KEY)
