@@ -56,11 +56,15 @@ class Endpoint:
     @staticmethod
     def parse(text: str, key: ApiKey, name: str = "base_url") -> Endpoint:
         """ValueError, naming it `name`, if it is not an http address or contains a password."""
-        url = urlsplit(text)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError(f"{name}: {text!r} is not allowed; allowed: http://HOST:PORT/v1")
-        if url.username or url.password or url.query:
+        if "@" in text or "?" in text:  # before anything that repeats the text
             raise ValueError(f"{name}: a name, password or query in it would be stored; use --api-key-env")
+        try:
+            url = urlsplit(text)
+            is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        except ValueError:  # half a bracket, or a port that is no port
+            is_address = False
+        if not is_address or url.fragment:  # what follows # is never sent, and paths are added behind it
+            raise ValueError(f"{name}: {text!r} is not allowed; allowed: http://HOST:PORT/v1")
         base = text.rstrip("/")
         return Endpoint(base if url.path.strip("/") else f"{base}/v1", key)
 

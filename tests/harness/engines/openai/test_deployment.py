@@ -225,7 +225,14 @@ def test_the_served_name(serve):
         server.model("c", "default")
 
 
-@pytest.mark.parametrize("url", ["ftp://x/v1", "x:80", "http://", "http://me:secret@x/v1", "http://x/v1?key=secret"])
+@pytest.mark.parametrize("url", ["http://[::1/v1", "http://x:99999/v1", "http://x:port/v1", "http://x/v1#part"])
+def test_addresses_that_cannot_be_asked(url):
+    with pytest.raises(ValueError, match=r"^base_url: .* is not allowed; allowed: http://HOST:PORT/v1$"):
+        Endpoint.parse(url, ApiKey(""))
+    assert Endpoint.parse("http://[::1]:8000", ApiKey("")).base_url == "http://[::1]:8000/v1"
+
+
+@pytest.mark.parametrize("url", ["ftp://x/v1", "x:80", "http://", "http://me:secret@x:y/v1", "http://x/v1?key=secret"])
 def test_addresses_that_are_none(url):
     with pytest.raises(ValueError, match="^base_url: ") as caught:
         Endpoint.parse(url, ApiKey(""))
