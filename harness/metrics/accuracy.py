@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import scipy  # its stats take half a second, and are imported at first use
@@ -58,7 +59,9 @@ def accuracy_figures(rows: pd.DataFrame, baseline: str) -> AccuracyFigures:
     """`scores`: one entry per arm, task, filter and metric; `pairs`: every other arm against `baseline`.
 
     `rows` has the columns of ACCURACY_SCHEMA. Values are fractions; `stderr` is s / sqrt(n), as in lm-eval for means.
+    Items without a score (nan) are left out, as in the gate: `n` counts the others.
     """
+    rows = rows[np.isfinite(rows["value"].astype(float))]
     scores = [_score(group["value"], *key) for key, group in rows.groupby(["arm", *TASK_KEYS], sort=False)]
     pairs: list[ScorePair] = []
     for key, group in rows.groupby(TASK_KEYS, sort=False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import pytest
 from scipy import stats
@@ -26,6 +28,16 @@ def test_pairs():
     assert (pair.items.won, pair.items.lost, pair.items.n) == (1, 2, 10)
     assert pair.items.difference == pytest.approx(-0.1) and pair.items.same_output == pytest.approx(0.7)
     assert pair.items.p == 1.0 and pair.items.low < -0.1 < pair.items.high
+
+
+def test_items_without_a_score_are_left_out():
+    """One of them must not take the interval of all others away, nor count as an item."""
+    rows = [*_rows("a", [1.0, 0.0, 1.0, math.nan]), *_rows("b", [1.0, math.inf, 0.0, 1.0])]
+    found = accuracy_figures(pd.DataFrame(rows), "a")
+    assert [(score.arm, score.n, round(score.value, 3)) for score in found.scores] == [("a", 3, 0.667), ("b", 3, 0.667)]
+    assert found.scores[0].stderr == pytest.approx((1 / 3) ** 0.5 / 3**0.5)
+    (pair,) = found.pairs
+    assert (pair.items.n, pair.items.won, pair.items.lost, pair.items.difference) == (2, 0, 1, -0.5)
 
 
 def test_mcnemar_is_the_exact_binomial_test():
