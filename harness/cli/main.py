@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 from importlib import metadata
 from typing import Any, NoReturn
 
@@ -131,7 +133,20 @@ def root(
 
 
 def main() -> None:
-    app(prog_name="specbench")
+    try:
+        app(prog_name="specbench")
+    finally:
+        _drop_unread()
+
+
+def _drop_unread() -> None:
+    """What the reader of stdout (`| head`) did not want is still buffered, and would fail when Python ends."""
+    if sys.__stdout__ is None:
+        return
+    try:
+        sys.__stdout__.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
 
 
 if __name__ == "__main__":
