@@ -31,7 +31,9 @@ def test_a_rank_that_is_killed(cli, toy, only_run, monkeypatch):
             os.kill(started[0].pids[1], signal.SIGKILL)
 
     monkeypatch.setattr(BlockSink, "request", request)
-    result = cli(*toy, *TWO, "-s", "no-spec", "-s", "ngram:k=2", "--num-repeats", 5)
+    # A request each 0.25 s: ranks do not wait for us, and on busy cores they ended the next one before the kill.
+    pace = "--request-rate", 4, "--burstiness", 1000
+    result = cli(*toy, *TWO, *pace, "-s", "no-spec", "-s", "ngram:k=2", "--num-repeats", 5)
     assert result.exit_code == 1 and time.monotonic() - killed_at[0] < 30
     (line,) = lines_of(result.stderr, "killed by signal 9")
     assert "no-spec: failed: tensor_parallel_size: rank 1 was killed by signal 9 (traceback: " in line
@@ -39,8 +41,7 @@ def test_a_rank_that_is_killed(cli, toy, only_run, monkeypatch):
     assert not any(map(is_alive, started[0].pids))
     run = only_run()
     (left,) = run.partial_blocks()
-    # The rank may have sent its part of further steps before it was killed, so the next request can end, too.
-    assert [row.request_id for row in left.requests] in ([0], [0, 1]) and left.num_requests == 3
+    assert [row.request_id for row in left.requests] == [0] and left.num_requests == 3
     assert set(run.failed_blocks()) == {(arm, repeat) for arm in ("no-spec", "ngram:k=2") for repeat in range(5)}
     assert (run.path / ERROR_LOG).read_text().count("Traceback") == 3  # the others were not tried
 
