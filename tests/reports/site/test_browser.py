@@ -10,12 +10,19 @@ from site_samples import ARMS, EAGLE, HOSTILE, broken_runs, whole_sample
 
 from specbench.harness.judge.comparison import compare_runs
 from specbench.harness.judge.stored import read_run
+from specbench.harness.store.run_directory import RunDirectory
+from specbench.reports.experiments.crossover_chart import crossover_frame
+from specbench.reports.experiments.crossover_table import display_names
+from specbench.reports.run.charts import histogram_frame, phase_frame, position_frame
 from specbench.reports.site.build import build_site
+from specbench.reports.site.crossover_records import group_record
+from specbench.reports.site.distributions import length_frame
 from specbench.reports.site.find import find_runs
-from specbench.reports.site.groups import by_load, newest_by_load
+from specbench.reports.site.groups import by_case, by_load, newest_by_load
 from specbench.reports.site.predecessors import followers
 from specbench.reports.site.runs import read_site_runs
 from specbench.reports.site.stored_comparison import change_frame
+from specbench.reports.site.verdict_charts import interval_frame
 
 PAGES = ("index", "compare", "crossover", "acceptance", "anatomy", "accuracy", "history")
 _MINUS = "\u2212"  # as Vega writes negative numbers
@@ -77,16 +84,58 @@ def run_path(site, number=0):
     return site[1][number].page
 
 
-def plotted(page, chart, keys, value) -> dict[tuple[str, ...], float]:
-    """What the accessible names of a chart's marks say."""
+def spoken(page, chart) -> list[dict[str, str]]:
+    """The accessible names of a chart's marks, as fields."""
     labels = page.locator(f"figure:has(figcaption:text-is('{chart}'))").first.locator("svg [aria-label]")
     names = labels.evaluate_all("all => all.map(e => e.getAttribute('aria-label'))")
-    said = [dict(part.split(": ", 1) for part in re.split(r"; (?=[^;:]+: )", name)) for name in names if ": " in name]
-    marks = [mark for mark in said if value in mark]
+    return [dict(part.split(": ", 1) for part in re.split(r"; (?=[^;:]+: )", name)) for name in names if ": " in name]
+
+
+def plotted(page, chart, keys, value) -> dict[tuple[str, ...], float]:
+    marks = [mark for mark in spoken(page, chart) if value in mark]
     assert marks, f"no mark of {chart!r} says {value!r}"
     return {
         tuple(mark[key] for key in keys): float(mark[value].replace(_MINUS, "-").replace(",", "")) for mark in marks
     }
+
+
+def newest_of(site, page_frame):
+    return next(run for group in by_case(site[1]) if len(page_frame((run := group.newest).arms)))
+
+
+def test_crossover_plots_its_frame(opened, site):
+    group = next(g for g in by_load(r for r in site[1] if r.ab is None))
+    record = group_record(group)
+    frame = crossover_frame(record, display_names(record))
+    page = opened("crossover.html")
+    found = plotted(
+        page,
+        "Speed-up of TPOT against no-spec by concurrency",
+        ("series", "concurrency (log scale)"),
+        "speed-up of TPOT",
+    )
+    expected = {(row.series, str(row.x)): row.y for row in frame.itertuples()}
+    assert set(frame["series"]) == {EAGLE, HOSTILE} and set(frame["x"]) == {1, 8, 64}
+    assert found == pytest.approx(expected)
+
+
+def test_positions_and_histogram_plot_their_frames(opened, site):
+    page = opened("acceptance.html")
+    run = newest_of(site, position_frame)
+    marginal = position_frame(run.arms)
+    found = [m for m in spoken(page, "Accepted by draft position") if "accepted" in m]
+    drawn = sorted((m["series"], int(m["draft position"]), float(m["accepted"])) for m in found)
+    assert [mark[:2] for mark in drawn] == sorted((row.series, row.x) for row in marginal.itertuples())
+    told = sorted((row.series, row.x, row.y) for row in marginal.itertuples())
+    assert [mark[2] for mark in drawn] == pytest.approx([row[2] for row in told])
+    shares = plotted(page, "Drafts accepted per verification", ("series", "accepted drafts"), "share of verifications")
+    assert shares == pytest.approx({(r.series, str(r.x)): r.y for r in histogram_frame(run.arms).itertuples()})
+
+
+def test_phases_plot_their_frame(opened, site):
+    run = newest_of(site, phase_frame)
+    found = plotted(opened("anatomy.html"), "Phases of a decode round", ("strategy", "part"), "ms per decode round")
+    assert found == pytest.approx({(r.y, r.part): r.x for r in phase_frame(run.arms).itertuples()})
 
 
 def test_the_overview_plots_the_stored_speedups(opened, site):
@@ -123,6 +172,15 @@ def test_runs_are_chosen_and_sorted_and_the_address_says_so(opened, site):
 def test_a_fragment_that_names_nothing_known_hides_nothing(opened, site):
     page = opened("index.html#strategy=unheard-of&sort=-%3Cb%3E&s2")
     assert page.locator("table[data-choices] tbody tr:visible").count() == len(site[1])
+
+
+def test_the_verdict_plots_its_frame(opened, site):
+    record = next(run.ab for run in site[1] if run.ab)
+    page = opened("compare.html")
+    found = plotted(page, "Change of B against A", ("metric",), "change of B against A")
+    assert found == pytest.approx({(r.y,): r.x for r in interval_frame(record).itertuples()}, abs=1e-12)
+    verdicts = {mark["metric"]: mark["verdict"] for mark in spoken(page, "Change of B against A") if "verdict" in mark}
+    assert verdicts["step time"] == "▼ regressed" and verdicts["TTFT"] == "exploratory"
 
 
 def test_history_plots_every_commit(opened):
@@ -210,6 +268,17 @@ def test_axe_finds_nothing_serious(page, serious_violations):
         page.emulate_media(color_scheme=scheme)
         found[scheme] = serious_violations(page)
     assert found == {"dark": [], "light": []}
+
+
+def test_run_pages_draw_their_distributions(opened, site):
+    run = next(run for run in site[1] if run.ab is None)
+    frame = length_frame(run, RunDirectory.open(run.path).frames())
+    page = opened(run.page)
+    keys = ("series", "round of the answer")
+    found = plotted(page, "Acceptance length over the course of an answer", keys, "tokens per verification")
+    assert found == pytest.approx({(row.series, str(row.x)): row.y for row in frame.itertuples()})
+    shares = spoken(page, "TPOT of the requests")
+    assert {mark["series"] for mark in shares} == set(ARMS) and {"share of requests", "TPOT, ms"} <= set(shares[0])
 
 
 def test_the_newest_run_is_drawn_against_the_one_before(opened, site):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from html import unescape
@@ -27,6 +28,7 @@ from site_samples import (
     whole_sample,
 )
 from toy.split_runs import CONFIG
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from specbench.harness.cli.main import app
@@ -281,6 +283,28 @@ def test_pictures_from_the_same_values(run, tmp_path):
     kinds = {re.sub(r"-\d+", "", path.stem) for path in pngs}
     assert {"compare-verdict", "compare-pairs", "crossover-crossover", "acceptance-positions"} <= kinds
     assert {"acceptance-histogram", "anatomy-phases", "history-history-step-ms"} <= kinds
+
+
+def _check_parses(text):
+    """Raises what the command line raises for these words, without running them."""
+    command, words, context = get_command(app), shlex.split(text)[1:], None
+    while hasattr(command, "resolve_command"):
+        context = command.make_context(command.name, words, parent=context)
+        name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+    command.make_context(name, words, parent=context)
+
+
+def test_commands_on_pages_can_be_run_as_they_stand(made, run, tmp_path):
+    bare = build_site([run], tmp_path / "site").index.parent
+    found = []
+    for page in (*bare.rglob("*.html"), *made[1].index.parent.rglob("*.html")):
+        found += re.findall(r"<code>(specbench .*?)</code>", page.read_text(encoding="utf-8"), re.DOTALL)
+    for text in (unescape(one) for one in found):
+        _check_parses(text)
+    told = {shlex.split(unescape(text))[1] for text in found}
+    assert {"run", "compare", "certify", "accuracy"} <= told
+    with pytest.raises(Exception, match="unexpected extra argument"):
+        _check_parses("specbench certify RUN")
 
 
 def test_the_command(run, tmp_path):
