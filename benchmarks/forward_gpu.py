@@ -4,8 +4,9 @@
 
 Random bf16 weights; one request with 200 keys, or 64 of them with one row each (64x1). Matrix products by cuBLAS, by
 Triton or as models/linear.py chooses (CUDA C++ where it fits, then Triton); kernels launched in order or early
-(programmatic dependent launch). Medians of interleaved repeats of 20 replays, in microseconds, with the spread of the
-repeats, next to the time that reading the weights takes at `--read-gbs`.
+(programmatic dependent launch); norms by kernels of their own or by the products around them. Medians of interleaved
+repeats of 20 replays, in microseconds, with the spread of the repeats, next to the time that reading the weights takes
+at `--read-gbs`.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from specbench.kernels.attention.triton_attention import TritonAttention
 
 _NUM_KEYS, _MAX_KEYS, _PAGE = 200, 320, 16
 _REPLAYS = 20
-VARIANTS = {  # kernels of few rows, early launch
-    "cuBLAS": ((), False),
-    "cuBLAS, early launch": ((), True),
-    "Triton, early launch": (("skinny_blocks",), True),
-    "chosen": (("bulk_tiles", "wgmma_tiles", "skinny_blocks"), True),
+CHOSEN = "bulk_tiles", "wgmma_tiles", "skinny_blocks"
+VARIANTS = {  # kernels of few rows, early launch, norms done by products
+    "cuBLAS": ((), False, False),
+    "cuBLAS, early launch": ((), True, False),
+    "Triton, early launch": (("skinny_blocks",), True, False),
+    "norms of their own": (CHOSEN, True, False),
+    "chosen": (CHOSEN, True, True),
 }
 
 
@@ -94,11 +97,14 @@ def microseconds(graph: torch.cuda.CUDAGraph) -> float:
 
 
 @contextmanager
-def variant(kernels: tuple[str, ...], early: bool) -> Iterator[None]:
-    names = "bulk_tiles", "wgmma_tiles", "skinny_blocks", "_takes_lt"
+def variant(kernels: tuple[str, ...], early: bool, defers: bool = True) -> Iterator[None]:
+    names = *CHOSEN, "_takes_lt"
     before, launches_early = [getattr(linear, name) for name in names], triton_support._launches_early
-    for name in {"bulk_tiles", "wgmma_tiles", "skinny_blocks"} - {*kernels}:
-        setattr(linear, name, lambda x, weight, is_gated=False: None)
+    add_norm = linear.Linear.add_norm
+    for name in {*CHOSEN} - {*kernels}:
+        setattr(linear, name, lambda *operands, **options: None)
+    if not defers:
+        linear.Linear.add_norm = lambda self, x, norm: None
     if not kernels:
         linear._takes_lt = lambda x: False
     if not early:
@@ -109,6 +115,7 @@ def variant(kernels: tuple[str, ...], early: bool) -> Iterator[None]:
         for name, function in zip(names, before, strict=True):
             setattr(linear, name, function)
         triton_support._launches_early = launches_early
+        linear.Linear.add_norm = add_norm
 
 
 def weight_bytes(target: LlamaModel) -> int:
@@ -123,8 +130,8 @@ def measure(target: LlamaModel, rows: str, repeats: int) -> dict[str, list[float
     """Microseconds of each repeat by variant. SystemExit where their logits do not agree."""
     requests, _, each = rows.rpartition("x")
     run, graphs, tokens = Pass(target, int(requests or 1), int(each)), {}, {}
-    for name, (kernels, early) in VARIANTS.items():
-        with variant(kernels, early):
+    for name, how in VARIANTS.items():
+        with variant(*how):
             tokens[name] = run.target.logits(target.forward(run.batch, run.attention, run.caches)).float()
             graphs[name] = captured(run)
     scale = float(tokens["cuBLAS"].abs().max())

@@ -8,6 +8,9 @@
 // In a cluster of SPLIT blocks each has M outputs too, the same, but only its share of the slices, and copies only these inputs
 // of x. SPLIT warps share a slice, each with its share of the outputs, and each block gets the sums of one share.
 //
+// With ADDS the outputs, in whole tiles of 16, are added to a residual; with SCALES the rows of x lack their norm, and further
+// warps compute what it divides by. See deferred_norm.py.
+//
 // Constants of a compilation: M outputs of a cluster (gate and up rows counted), SPLIT, HELD slices of which a stage holds 64
 // inputs, STAGES, NT tiles of 8 rows, GATED, HALF (fp16, else bf16). Rows of x that do not exist are not copied: what lies in
 // their place only reaches their own sums.
@@ -25,7 +28,11 @@ constexpr int TILE = GATED ? 8 : 16;       // outputs of such a tile: 8 gate and
 constexpr int OUTPUTS = GATED ? M / 2 : M;
 constexpr int QUADS = 32 * 16;             // bytes of the sums of a warp for 16 weight rows and 8 rows of x
 constexpr int SUMS = SLICES * MT * NT * QUADS;
+constexpr int ITEMS = (MT * NT + SLICES - 1) / SLICES;  // tiles of outputs and rows that a warp finishes
+constexpr int SCALERS = 3;                              // warps that compute the rows' scales
+constexpr int FINISHED_AT_ONCE = ADDS ? ITEMS : 1;      // what is added lies in registers
 static_assert(M % (16 * SPLIT) == 0, "tiles must be whole");
+static_assert(!(ADDS && GATED), "gated outputs are not added");
 static_assert(STAGES % TURNS == 0, "a stage holds the same slices each time: their warps wait for no other stage");
 
 // [line][gate, up][output][LINE]
@@ -59,13 +66,16 @@ struct Copied : Turn {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
+extern "C" __global__ void __launch_bounds__((SLICES + 1 + (SCALES ? SCALERS : 0)) * 32, 1)
     bulk_gemm(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map,
-             const u16* __restrict__ bias, u16* __restrict__ out, int num_rows, int num_outputs, int num_chunks) {
+             const u16* __restrict__ bias, u16* __restrict__ out, int num_rows, int num_outputs, int num_inputs,
+             u16* residual, const u16* __restrict__ norm_weight, float* squares_at, float eps) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const u32 stages = shared_address(shared);
   const u32 sums = stages + STAGES * STAGE;  // [slice][tile of outputs][tile of rows][lane][4]
-  const u32 full = sums + SUMS, empty = full + STAGES * 8;
+  const u32 full = sums + SUMS, empty = full + STAGES * 8, scales = empty + STAGES * 8;
+  const Norm norm{residual, norm_weight, squares_at, eps};
+  const int num_chunks = (num_inputs + SLICES * LINE - 1) / (SLICES * LINE);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int num_tiles = (num_outputs + OUTPUTS - 1) / OUTPUTS;
 
@@ -95,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
       };
       Copied ahead, behind;
       while (ahead.parity == 0 && ahead.tile < num_tiles) start_weights(ahead), ahead.next(num_chunks);
-      asm volatile("griddepcontrol.wait;" ::: "memory");
+      wait_for_kernel_before();
       while (behind.parity == 0 && behind.tile < num_tiles) start_x(behind), behind.next(num_chunks);
       for (; ahead.tile < num_tiles; ahead.next(num_chunks)) {
         barrier_wait(empty + ahead.stage * 8, ahead.parity ^ 1);
@@ -108,13 +118,40 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
     return;
   }
 
+#if SCALES
+  if (warp > SLICES) {
+    wait_for_kernel_before();
+    scale_rows<SCALERS, ROWS, 128>(scales, norm, num_rows, num_inputs, warp - SLICES - 1);
+    if (SPLIT == 1)
+      scales_are_there<(SLICES + SCALERS) * 32>();
+    else
+      cluster_sync();
+    return;
+  }
+#endif
+
   const int own = warp / SPLIT, group = warp % SPLIT, part = blockIdx.x % SPLIT;  // own: of the slices of this block
   const u32 weights_at = stages + own % HELD * WEIGHT_LINES, x_at = stages + HELD * WEIGHT_LINES;
   const int x_line = own % HELD * num_rows + lane % 8;
   const int weight_line = (GATED ? lane / 8 % 2 * (M / 2) + lane % 8 : lane % 16) + group * MT * TILE;
   Turn turn;
   turn.skip(own / HELD);
+  if (ADDS) wait_for_kernel_before();
   for (int tile = blockIdx.x / SPLIT; tile < num_tiles; tile += gridDim.x / SPLIT) {
+    // Of the i-th pair of tiles that this warp finishes, with TILE outputs each of 8 rows.
+    auto first_output = [&](int i) { return tile * OUTPUTS + (part * MT + i / NT) * TILE; };
+    auto row_of = [&](int i) { return i % NT * 8 + lane / 4; };
+    u32 before[ITEMS][2] = {}, norm_weights[ITEMS][2] = {};
+    if (ADDS)
+#pragma unroll
+      for (int item = 0; item < ITEMS; item++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const int i = warp + item * SLICES, output = first_output(i) + half * 8 + lane % 4 * 2;
+          if (i >= MT * NT || row_of(i) >= num_rows || output >= num_outputs) continue;
+          before[item][half] = *(const u32*)(norm.residual + (long long)row_of(i) * num_outputs + output);
+          norm_weights[item][half] = *(const u32*)(norm.weight + output);
+        }
     float acc[MT][NT][4] = {};
     for (int chunk = 0; chunk < num_chunks; chunk++, turn.skip(TURNS)) {
       barrier_wait(full + turn.stage * 8, turn.parity);
@@ -148,7 +185,11 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
       meet();
     else
       cluster_sync();
-    for (int i = warp; i < MT * NT; i += SLICES) {
+    if (SCALES && SPLIT == 1 && tile < gridDim.x) wait_for_scales<(SLICES + SCALERS) * 32>();
+#pragma unroll FINISHED_AT_ONCE
+    for (int item = 0; item < ITEMS; item++) {
+      const int i = warp + item * SLICES;
+      if (i >= MT * NT) break;
       float y[4] = {};
 #pragma unroll
       for (int s = 0; s < SLICES; s++) {
@@ -157,8 +198,13 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
 #pragma unroll
         for (int c = 0; c < 4; c++) y[c] += q[c];
       }
-      const int row = i % NT * 8 + lane / 4, first = tile * OUTPUTS + (part * MT + i / NT) * TILE;
+      if (SCALES) {
+        const float2 scale = load_pair(scales + (i % NT * 8 + lane % 4 * 2) * 4);
+        y[0] *= scale.x, y[1] *= scale.y, y[2] *= scale.x, y[3] *= scale.y;
+      }
+      const int row = row_of(i), first = first_output(i);
       u16* line = out + (long long)row * num_outputs;
+      float squares = 0;
 #pragma unroll
       for (int half = 0; half < TILE / 8; half++) {  // of 8 outputs
         float one = y[half * 2], other = y[half * 2 + 1];  // rows
@@ -167,13 +213,20 @@ extern "C" __global__ void __launch_bounds__(SLICES * 32 + 32, 1)
           const float more = widened(bias[at + lane / 4]);
           one += more, other += more;
         }
-        if (GATED) one = silu_times(one, y[2]), other = silu_times(other, y[3]);
-        const u32 pair = transposed(rounded_pair(one, other));  // outputs of a row
+        u32 pair = transposed(GATED ? silu_times(one, other, y[2], y[3]) : rounded_pair(one, other));  // outputs of a row
         const int output = at + lane % 4 * 2;
         const bool is_there = row < num_rows && output < num_outputs;
+        if (ADDS && is_there) {
+          add_to_residual(pair, before[item][half], norm_weights[item][half], squares);
+          *(u32*)(norm.residual + (line - out) + output) = before[item][half];
+        }
         if (is_there && num_outputs % 2 == 0) *(u32*)(line + output) = pair;
         if (is_there && num_outputs % 2) line[output] = (u16)pair;
         if (is_there && num_outputs % 2 && output + 1 < num_outputs) line[output + 1] = (u16)(pair >> 16);
+      }
+      if (ADDS) {
+        for (int other = 2; other; other /= 2) squares += __shfl_xor_sync(~0u, squares, other);
+        if (lane % 4 == 0 && row < num_rows && first < num_outputs) norm.squares[row * PARTS + first / 16] = squares;
       }
     }
   }

@@ -2,7 +2,7 @@
 
 Other GPUs use Triton's products of few rows (skinny_gemm.py), small weights cuBLAS; wgmma_gemm.py takes more rows. A
 row has the same sum alone and among up to 48 rows. Weights are read before the kernel waits for the one before it,
-which must not write them.
+which must not write them. A norm before or after the product can be a part of it: deferred_norm.py.
 Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up rows).
 """
 
@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 
 from specbench.kernels import cuda_source
+from specbench.kernels.deferred_norm import AddNorm, DeferredNorm, Part, Rows
 
 ROW_BLOCKS = (8, 16, 32, 40, 48)  # numbers of rows are padded to one of these: each is a compilation
 MAX_ROWS = ROW_BLOCKS[-1]
 _SLICES = 4  # of the inputs, and warps that multiply
+_SCALERS = 3  # warps that compute the scales of a deferred norm
 _LINE = 64  # inputs of a slice in a row: 128 bytes
 _INPUTS = _SLICES * _LINE  # of which each slice has a line; behind the last input a copy reads zeros
 _OUTPUTS = (16, 32, 48, 64)  # of a warp
@@ -30,6 +32,7 @@ _LARGE_INPUTS, _LARGE_ELEMENTS = 4096, 1 << 24
 _MIN_ELEMENTS = 1 << 18
 _MIN_STAGE_BYTES = 8 << 10  # of weights: the thread that starts copies could not keep up with smaller ones
 _MAX_LINES = 48  # of slices, in all stages
+_PART = 16  # outputs whose squares are added up for a norm
 _NUM_SMS = 132  # multiprocessors of an H100 or H200
 _FILE = Path(__file__).with_name("bulk_gemm.cu")
 
@@ -48,7 +51,8 @@ class Tiles:
     @property
     def shared_bytes(self) -> int:
         sums = _SLICES * self.rows * self.outputs // self.split * 4
-        return sums + self.num_stages * (self.stage_bytes + 2 * 8)
+        scales = self.rows * 4
+        return sums + scales + self.num_stages * (self.stage_bytes + 2 * 8)
 
     @property
     def stage_bytes(self) -> int:
@@ -60,23 +64,28 @@ class Tiles:
         return _SLICES // self.split // self.held
 
 
-def bulk_tiles(x_TI: Tensor, weight_OI: Tensor, is_gated: bool = False) -> Tiles | None:
-    """The launch of `bulk_linear` or `bulk_gated` for these operands; None where other kernels take them."""
+def bulk_tiles(x_TI: Tensor, weight_OI: Tensor, is_gated: bool = False, part: Part = Part.NONE) -> Tiles | None:
+    """The launch of a product of these operands; None where other kernels take it, or this part of a norm."""
     if not 0 < x_TI.shape[0] <= MAX_ROWS or not cuda_source.takes(x_TI, weight_OI):
         return None
-    return _met_tiles(*weight_OI.shape, is_gated, x_TI.dtype == torch.float16, x_TI.device)[x_TI.shape[0]]
+    if part != Part.NONE and x_TI.dtype == torch.float16:  # rows before their division can exceed its numbers
+        return None
+    if part == Part.ADDS and weight_OI.shape[0] % _LINE:  # what reads it cannot
+        return None
+    return _met_tiles(*weight_OI.shape, is_gated, x_TI.dtype == torch.float16, part, x_TI.device)[x_TI.shape[0]]
 
 
 @cache
 def _met_tiles(
-    num_outputs: int, num_inputs: int, is_gated: bool, is_half: bool, device: torch.device
+    num_outputs: int, num_inputs: int, is_gated: bool, is_half: bool, part: Part, device: torch.device
 ) -> list[Tiles | None]:
     """The launch by number of rows. All are compiled at once, so that no number of rows that a run meets later is
     compiled within measured time."""
+    num_parts = {Part.NONE: 0, Part.ADDS: num_outputs, Part.SCALES: num_inputs}[part] // _PART
     num_sms = cuda_source.num_multiprocessors(device)
     tiles = [choose_tiles(max(rows, 1), num_outputs, num_inputs, is_gated, num_sms) for rows in range(MAX_ROWS + 1)]
     for each in filter(None, dict.fromkeys(tiles)):
-        cuda_source.load(source(each, is_gated, is_half), each.shared_bytes, device)
+        cuda_source.load(source(each, is_gated, is_half, part, num_parts), each.shared_bytes, device)
     return tiles
 
 
@@ -123,17 +132,51 @@ def _with_small_stages(outputs: int, rows: int, split: int) -> Tiles:
     return fitting(outputs, rows, split, min(next(large_enough, of_block), of_block))
 
 
-def bulk_linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, tiles: Tiles) -> Tensor:
+def bulk_linear(x: Rows, weight_OI: Tensor, bias_O: Tensor | None, tiles: Tiles) -> Tensor:
     """`skinny_linear_ref`: `x @ weight.T + bias` as a dense [T, O] tensor."""
-    return _launch(x_TI, weight_OI, bias_O, False, tiles)
+    return _launch(_Input.of(x), weight_OI, bias_O, False, tiles)
 
 
-def bulk_gated(x_TI: Tensor, gate_up_XI: Tensor, tiles: Tiles) -> Tensor:
+def bulk_gated(x: Rows, gate_up_XI: Tensor, tiles: Tiles) -> Tensor:
     """`skinny_gated_ref`: `silu(x @ gate.T) * (x @ up.T)` as a dense [T, O] tensor."""
-    return _launch(x_TI, gate_up_XI, None, True, tiles)
+    return _launch(_Input.of(x), gate_up_XI, None, True, tiles)
 
 
-def source(tiles: Tiles, is_gated: bool, is_half: bool) -> cuda_source.Source:
+def bulk_add(x_TI: Tensor, weight_HI: Tensor, bias_H: Tensor | None, tiles: Tiles, norm: AddNorm) -> DeferredNorm:
+    """`add_ref` of `bulk_linear`, with parts of 16."""
+    assert norm.residual_TH.shape == (x_TI.shape[0], weight_HI.shape[0]) and norm.residual_TH.is_contiguous()
+    assert norm.residual_TH.dtype == norm.weight_H.dtype == x_TI.dtype and norm.weight_H.is_contiguous()
+    squares_TP = x_TI.new_empty(x_TI.shape[0], weight_HI.shape[0] // _PART, dtype=torch.float32)
+    operand = _Input(x_TI, Part.ADDS, squares_TP, norm.eps, norm.residual_TH, norm.weight_H)
+    return DeferredNorm(_launch(operand, weight_HI, bias_H, False, tiles), squares_TP, norm.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """Rows of a product, and what its kernel takes of a norm."""
+
+    rows_TI: Tensor
+    part: Part = Part.NONE
+    squares_TP: Tensor | None = None
+    eps: float = 0.0
+    residual_TH: Tensor | None = None
+    norm_weight_H: Tensor | None = None
+
+    @classmethod
+    def of(cls, x: Rows) -> _Input:
+        if not isinstance(x, DeferredNorm):
+            return cls(x)
+        assert x.squares_TP.is_contiguous() and x.squares_TP.dtype == torch.float32
+        return cls(x.rows_TH, Part.SCALES, x.squares_TP, x.eps)
+
+    @property
+    def num_parts(self) -> int:
+        return 0 if self.squares_TP is None else self.squares_TP.shape[1]
+
+
+def source(
+    tiles: Tiles, is_gated: bool, is_half: bool, part: Part = Part.NONE, num_parts: int = 0
+) -> cuda_source.Source:
     constants = dict(
         M=tiles.outputs,
         SPLIT=tiles.split,
@@ -142,6 +185,9 @@ def source(tiles: Tiles, is_gated: bool, is_half: bool) -> cuda_source.Source:
         NT=tiles.rows // 8,
         GATED=int(is_gated),
         HALF=int(is_half),
+        ADDS=int(part == Part.ADDS),
+        SCALES=int(part == Part.SCALES),
+        PARTS=num_parts,
     )
     return cuda_source.Source(_FILE, "bulk_gemm", tuple(constants.items()))
 
@@ -163,7 +209,8 @@ def _weight_map(weight_OI: Tensor, parts: int, outputs: int, held: int) -> cuda_
     return cuda_source.tensor_map(weight_OI, shape, strides, (_LINE, outputs, parts, held))
 
 
-def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bool, tiles: Tiles) -> Tensor:
+def _launch(x: _Input, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bool, tiles: Tiles) -> Tensor:
+    x_TI = x.rows_TI
     num_rows, num_inputs = x_TI.shape
     parts = 2 if is_gated else 1
     num_outputs, outputs = weight_OI.shape[0] // parts, tiles.outputs // parts
@@ -173,12 +220,13 @@ def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bo
     assert 0 < num_rows <= tiles.rows and weight_OI.shape[1] == num_inputs and num_inputs % _LINE == 0
     device = x_TI.device
     out_TO = torch.empty((num_rows, num_outputs), dtype=x_TI.dtype, device=device)
-    function = cuda_source.load(source(tiles, is_gated, x_TI.dtype == torch.float16), tiles.shared_bytes, device)
+    made = source(tiles, is_gated, x_TI.dtype == torch.float16, x.part, x.num_parts)
     num_clusters = min(-(-num_outputs // outputs), cuda_source.num_multiprocessors(device) // tiles.split)
     assert tiles.split == 1 or num_outputs <= num_clusters * outputs, "a cluster has one tile"
+    num_warps = _SLICES + 1 + (_SCALERS if x.part == Part.SCALES else 0)
     cuda_source.launch(
-        function,
-        cuda_source.Grid(num_clusters * tiles.split, 32 * (_SLICES + 1), tiles.shared_bytes, tiles.split),
+        cuda_source.load(made, tiles.shared_bytes, device),
+        cuda_source.Grid(num_clusters * tiles.split, 32 * num_warps, tiles.shared_bytes, tiles.split),
         device,
         _x_map(x_TI, tiles.held),
         _weight_map(weight_OI, parts, outputs, tiles.held),
@@ -186,6 +234,10 @@ def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bo
         out_TO,
         num_rows,
         num_outputs,
-        -(-num_inputs // _INPUTS),
+        num_inputs,
+        x.residual_TH,
+        x.norm_weight_H,
+        x.squares_TP,
+        x.eps,
     )
     return out_TO

@@ -18,10 +18,13 @@ constexpr int LINE = 64;                           // inputs: 128 bytes of a row
 constexpr int M = GROUPS * TILES * 64, HALF_M = M / 2;
 constexpr int OUTPUTS = GATED ? HALF_M : M;
 constexpr int WEIGHT_STAGE = M * LINE * 2, STAGE = WEIGHT_STAGE + ROWS * LINE * 2;  // bytes
+// Stages of weights whose copies start before x is there. Behind those of all stages the first rows would arrive late.
+constexpr int EARLY = STAGES / 2;
 constexpr int OCTETS = (ROWS / 8 + SPLIT - 1) / SPLIT;  // of rows that a block stores, at most
 constexpr int PITCH = 48;                               // bytes of a row of 16 outputs in shared memory
 constexpr int STAGING = 16 * PITCH;                     // bytes of a warp
 static_assert(ROWS % 16 == 0, "rows must be whole");
+static_assert(EARLY > 0, "the copy of a stage's rows follows that of its weights");
 static_assert(!GATED || TILES == 2, "gate and up belong together");
 
 // A half of a stage's weights.
@@ -149,9 +152,12 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
         copy_x(stages + turn.stage * STAGE + WEIGHT_STAGE, x_map, turn.step * LINE, full + turn.stage * 8);
       };
       TileTurn ahead(part, num_lines), behind(part, num_lines);
-      while (ahead.parity == 0 && ahead.tile < num_tiles) start_weights(ahead), ahead.next();
+      while (ahead.stage < EARLY && ahead.tile < num_tiles) start_weights(ahead), ahead.next();
       asm volatile("griddepcontrol.wait;" ::: "memory");
-      while (behind.parity == 0 && behind.tile < num_tiles) start_x(behind), behind.next();
+      while (behind.parity == 0 && behind.tile < num_tiles) {
+        start_x(behind), behind.next();
+        if (ahead.parity == 0 && ahead.tile < num_tiles) start_weights(ahead), ahead.next();
+      }
       for (; ahead.tile < num_tiles; ahead.next()) {
         barrier_wait(empty + ahead.stage * 8, ahead.parity ^ 1);
         start_weights(ahead);
@@ -222,13 +228,9 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           if (octet + i / 2 >= OCTETS) continue;
-          u16 y[2];
-#pragma unroll
-          for (int c = 0; c < 2; c++) {
-            const int at = (octet + i / 2) * 4 + i % 2 * 2 + c;
-            y[c] = rounded(GATED ? silu_times(sums[m][at], sums[TILES - 1][at]) : sums[m][at] + added[i % 2]);
-          }
-          packed[i] = y[0] | (u32)y[1] << 16;
+          const int first = (octet + i / 2) * 4 + i % 2 * 2;
+          const float *sum = &sums[m][first], *up = &sums[TILES - 1][first];
+          packed[i] = GATED ? silu_times(sum[0], sum[1], up[0], up[1]) : rounded_pair(sum[0] + added[i % 2], sum[1] + added[i % 2]);
         }
         __syncwarp();
         asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(

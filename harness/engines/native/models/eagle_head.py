@@ -11,9 +11,9 @@ from specbench.harness.engines.native.models.config import ModelConfig
 from specbench.harness.engines.native.models.forward import Attention
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import Group
-from specbench.harness.engines.native.models.mlp import after_attention_compiled, gated
+from specbench.harness.engines.native.models.mlp import after_attention_compiled
+from specbench.harness.engines.native.models.norm_reader import GatedReader, product_add_rms_norm
 from specbench.harness.engines.native.models.rope import rope_table
-from specbench.harness.engines.native.models.split_linear import product_add_rms_norm
 from specbench.kernels.attention.base import AttentionBackend
 
 DRAFT_FIELD = "draft_tensor_parallel_size"  # the option that an error about a head's split names
@@ -72,5 +72,6 @@ class EagleHead:
         y_TH = after_attention_compiled(w.o, attn_TX, residual_TH, w.post_norm_H, w.gate_up, w.down, None, eps)
         if y_TH is not None:
             return y_TH
-        x_TH = product_add_rms_norm(w.o, attn_TX, residual_TH, w.post_norm_H, eps)
-        return w.down(gated(w.gate_up, x_TH)).add_(residual_TH)
+        reader = GatedReader(w.gate_up)
+        x = product_add_rms_norm(w.o, attn_TX, residual_TH, w.post_norm_H, eps, reader)
+        return w.down(reader(x)).add_(residual_TH)

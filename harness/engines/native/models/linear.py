@@ -5,9 +5,10 @@ which a row has the same sums whether alone or among others. Otherwise, for the 
 about twice as fast as torch's `F.linear`, which reads an [O, I] weight in file order. This requires that oneDNN may lay
 out the weight once (`mkldnn._reorder_linear_weight`, the operator that torch's own CPU freezing pass uses), and that
 the weight is not tiny, where its call costs more than the product. Every strategy, `no-spec` included, uses the same
-products. On a GPU the few rows of a decode round use `kernels/bulk_gemm.py`, those of many requests
-`kernels/wgmma_gemm.py`; where these do not take them, `kernels/skinny_gemm.py`, and more rows cuBLAS, in captured steps
-by the fastest of its algorithms with the same bits (`kernels/cublas_choice.py`).
+products. On a GPU the few rows of a decode round use `kernels/bulk_gemm.py`, in which a product can do its part of the
+norm before or after it (`kernels/deferred_norm.py`), those of many requests `kernels/wgmma_gemm.py`; where these do not
+take them, `kernels/skinny_gemm.py`, and more rows cuBLAS, in captured steps by the fastest of its algorithms with the
+same bits (`kernels/cublas_choice.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specbench.kernels.bulk_gemm import bulk_gated, bulk_linear, bulk_tiles
+from specbench.kernels.bulk_gemm import Tiles, bulk_add, bulk_gated, bulk_linear, bulk_tiles
 from specbench.kernels.cublas_choice import lt_algorithm, lt_linear
+from specbench.kernels.deferred_norm import AddNorm, DeferredNorm, Part
 from specbench.kernels.product import pack, product
 from specbench.kernels.silu_and_mul import silu_and_mul
 from specbench.kernels.skinny_gemm import FEW_ROWS, MAX_ROWS, skinny_blocks, skinny_gated, skinny_linear
@@ -92,6 +94,35 @@ class Linear:
             if blocks is not None:
                 return skinny_gated(x_TI, self._weight, blocks)
         return silu_and_mul(self(x_TI))
+
+    def add_norm(self, x_TI: Tensor, norm: AddNorm) -> DeferredNorm | None:
+        """Adds the product to `norm.residual` in place and leaves the norm to what reads it; None where it takes
+        another kernel."""
+        tiles = None if self._weight is None else bulk_tiles(x_TI, self._weight, part=Part.ADDS)
+        if self._weight is None or tiles is None:
+            return None
+        return bulk_add(x_TI, self._weight, self.bias, tiles, norm)
+
+    def takes_norm(self, rows_TI: Tensor, is_gated: bool) -> bool:
+        """Whether the norm of such rows can be left to this product."""
+        return self._deferred_tiles(rows_TI, is_gated) is not None
+
+    def normed(self, x: DeferredNorm) -> Tensor:
+        """The product of rows whose norm was left to it."""
+        tiles = self._deferred_tiles(x.rows_TH, is_gated=False)
+        assert tiles is not None and self._weight is not None, "see takes_norm"
+        return bulk_linear(x, self._weight, self.bias, tiles)
+
+    def normed_gated(self, x: DeferredNorm) -> Tensor:
+        """`gated` of rows whose norm was left to it."""
+        tiles = self._deferred_tiles(x.rows_TH, is_gated=True)
+        assert tiles is not None and self._weight is not None, "see takes_norm"
+        return bulk_gated(x, self._weight, tiles)
+
+    def _deferred_tiles(self, rows_TI: Tensor, is_gated: bool) -> Tiles | None:
+        if self._weight is None or is_gated and self.bias is not None:
+            return None
+        return bulk_tiles(rows_TI, self._weight, is_gated, Part.SCALES)
 
 
 def _cublas(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:

@@ -21,9 +21,11 @@ from specbench.harness.engines.native.models.forward import Attention, ForwardBa
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.mlp import Experts, rest_of_layer
+from specbench.harness.engines.native.models.norm_reader import NormReader
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.kernels.attention.base import AttentionBackend
 from specbench.kernels.compiled import takes
+from specbench.kernels.deferred_norm import Rows
 from specbench.kernels.layers import Layers
 from specbench.kernels.rms_norm import rms_norm
 
@@ -140,13 +142,15 @@ class LlamaModel:
 
         hidden = self.config.hidden_size
         residual = self.group.embed(ids_T, self.embed_VH)
-        x = rms_norm(residual, self.layers[0].input_norm, eps)
+        x: Rows = rms_norm(residual, self.layers[0].input_norm, eps)
         for index, layer in enumerate(self.layers):
             note(index)
-            attn = yield index, layer.qkv(x)
-            next_norm = self.layers[index + 1].input_norm if index + 1 < len(self.layers) else self.norm_H
-            x = rest_of_layer(layer.o, attn, residual, layer.post_norm, layer.mlp, next_norm, eps)
+            attn = yield index, NormReader(layer.qkv)(x)
+            following = self.layers[index + 1] if index + 1 < len(self.layers) else None
+            next_norm, reader = (following.input_norm, NormReader(following.qkv)) if following else (self.norm_H, None)
+            x = rest_of_layer(layer.o, attn, residual, layer.post_norm, layer.mlp, next_norm, eps, reader)
         note(len(self.layers))
+        assert isinstance(x, Tensor), "the last norm has no reader"
         return x
 
     def logits(self, hidden_RH: Tensor) -> Tensor:

@@ -13,17 +13,12 @@ from specbench.harness.engines.native.models.experts_config import ExpertsConfig
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.linear import Linear
-from specbench.harness.engines.native.models.split_linear import product_add_rms_norm
+from specbench.harness.engines.native.models.norm_reader import GatedReader, NormReader, product_add_rms_norm
 from specbench.kernels import compiled
+from specbench.kernels.deferred_norm import Rows
 from specbench.kernels.experts import ExpertWeights, experts
 from specbench.kernels.fp8 import widen_blocks
 from specbench.kernels.product import after_attention
-from specbench.kernels.silu_and_mul import silu_and_mul
-
-
-def gated(gate_up: Product, x_TH: Tensor) -> Tensor:
-    """`silu(gate) * up` of one product that has both."""
-    return gate_up.gated(x_TH) if isinstance(gate_up, Linear) else silu_and_mul(gate_up(x_TH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +26,16 @@ class DenseMlp:
     gate_up: Product
     down: Product
 
-    def add_rms_norm(self, x_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
-        """`residual += mlp(x)` in place, then its norm."""
-        return product_add_rms_norm(self.down, gated(self.gate_up, x_TH), residual_TH, weight_H, eps)
+    def add_rms_norm(
+        self, x: Rows, residual_TH: Tensor, weight_H: Tensor, eps: float, reader: NormReader | None
+    ) -> Rows:
+        """`residual += mlp(x)` in place, then its norm for `reader`."""
+        return product_add_rms_norm(self.down, self.reader(x), residual_TH, weight_H, eps, reader)
+
+    @property
+    def reader(self) -> GatedReader:
+        """Of the norm before it."""
+        return GatedReader(self.gate_up)
 
     @property
     def arithmetics(self) -> set[str]:
@@ -50,10 +52,17 @@ class Experts:
     arithmetic: str = ""
     group: Group = ALONE
 
-    def add_rms_norm(self, x_TH: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
+    def add_rms_norm(
+        self, x: Rows, residual_TH: Tensor, weight_H: Tensor, eps: float, reader: NormReader | None
+    ) -> Tensor:
         """`residual += mlp(x)` in place, then its norm."""
-        y_TH = experts(x_TH, self.router(x_TH), self.weights, self.config.per_token, self.config.normalised)
+        assert isinstance(x, Tensor), "it has no reader of a norm"
+        y_TH = experts(x, self.router(x), self.weights, self.config.per_token, self.config.normalised)
         return self.group.add_rms_norm(y_TH, residual_TH, weight_H, eps)
+
+    @property
+    def reader(self) -> None:
+        return None
 
     @property
     def arithmetics(self) -> set[str]:
@@ -72,15 +81,23 @@ Mlp = DenseMlp | Experts
 
 
 def rest_of_layer(
-    o: Product, attn_TX: Tensor, residual_TH: Tensor, post_norm_H: Tensor, mlp: Mlp, next_norm_H: Tensor, eps: float
-) -> Tensor:
-    """What follows attention: `residual` takes o's and the MLP's sums in place; returns its norm by `next_norm_H`."""
+    o: Product,
+    attn_TX: Tensor,
+    residual_TH: Tensor,
+    post_norm_H: Tensor,
+    mlp: Mlp,
+    next_norm_H: Tensor,
+    eps: float,
+    reader: NormReader | None,
+) -> Rows:
+    """What follows attention: `residual` takes o's and the MLP's sums in place; returns its norm by `next_norm_H` for
+    `reader`, the next layer's first product."""
     if isinstance(mlp, DenseMlp):
         x_TH = after_attention_compiled(o, attn_TX, residual_TH, post_norm_H, mlp.gate_up, mlp.down, next_norm_H, eps)
         if x_TH is not None:
             return x_TH
-    x_TH = product_add_rms_norm(o, attn_TX, residual_TH, post_norm_H, eps)
-    return mlp.add_rms_norm(x_TH, residual_TH, next_norm_H, eps)
+    x = product_add_rms_norm(o, attn_TX, residual_TH, post_norm_H, eps, mlp.reader)
+    return mlp.add_rms_norm(x, residual_TH, next_norm_H, eps, reader)
 
 
 def after_attention_compiled(

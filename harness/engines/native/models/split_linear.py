@@ -10,7 +10,6 @@ from torch import Tensor
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import Group
 from specbench.harness.engines.native.models.linear import Linear
-from specbench.kernels.rms_norm import add_rms_norm
 
 
 class RowParallel(Linear):
@@ -28,7 +27,7 @@ class RowParallel(Linear):
         return self._group.all_reduce(self.own(x_TI))
 
     def add_rms_norm(self, x_TI: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
-        """See `product_add_rms_norm`."""
+        """See norm_reader.py."""
         return self._group.add_rms_norm(self.own(x_TI), residual_TH, weight_H, eps)
 
 
@@ -44,13 +43,6 @@ class GatheredLinear(Linear):
 
     def __call__(self, x_TI: Tensor) -> Tensor:
         return self._group.gather(self.own(x_TI))
-
-
-def product_add_rms_norm(product: Product, x_TI: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:
-    """`residual += product(x)` in place, then its norm."""
-    if isinstance(product, RowParallel):
-        return product.add_rms_norm(x_TI, residual_TH, weight_H, eps)
-    return add_rms_norm(product(x_TI), residual_TH, weight_H, eps)
 
 
 def gathered(own: Product, group: Group) -> Product:
