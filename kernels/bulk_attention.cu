@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32 + 32, BLOCKS)
       int box = 0;
       if (is_first) {
         for (const int num_old = (length - Q) / BOX; box < num_old && box < STAGES; box++) copy(box);
-        asm volatile("griddepcontrol.wait;" ::: "memory");
+        wait_for_kernel_before();
         // Not before: the next GEMM's blocks would fill the GPU while this step's rows are still computed.
         asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
       }

@@ -8,14 +8,14 @@
 // In a cluster of SPLIT blocks each has M outputs too, the same, but only its share of the slices, and copies only these inputs
 // of x. SPLIT warps share a slice, each with its share of the outputs, and each block gets the sums of one share.
 //
-// With ADDS the outputs, in whole tiles of 16, are added to a residual; with SCALES the rows of x lack their norm, and further
-// warps compute what it divides by. See deferred_norm.py.
+// With ADDS the outputs, in whole tiles of 16, are added to a residual; with SCALES the rows of x lack their norm, and
+// SCALERS more warps (0 otherwise) compute the factor of each row. See deferred_norm.py. PARTS: of the squares.
 //
 // Constants of a compilation: M outputs of a cluster (gate and up rows counted), SPLIT, HELD slices of which a stage holds 64
 // inputs, STAGES, NT tiles of 8 rows, GATED, HALF (fp16, else bf16). Rows of x that do not exist are not copied: what lies in
 // their place only reaches their own sums.
 
-#include "hopper.cuh"
+#include "deferred_norm.cuh"
 
 constexpr int SLICES = 4;            // of the inputs: 64 of every 256 belong to each
 constexpr int LINE = 64;             // of such inputs: 128 bytes of a row, whose 16-byte words are swizzled
@@ -29,7 +29,6 @@ constexpr int OUTPUTS = GATED ? M / 2 : M;
 constexpr int QUADS = 32 * 16;             // bytes of the sums of a warp for 16 weight rows and 8 rows of x
 constexpr int SUMS = SLICES * MT * NT * QUADS;
 constexpr int ITEMS = (MT * NT + SLICES - 1) / SLICES;  // tiles of outputs and rows that a warp finishes
-constexpr int SCALERS = 3;                              // warps that compute the rows' scales
 constexpr int FINISHED_AT_ONCE = ADDS ? ITEMS : 1;      // what is added lies in registers
 static_assert(M % (16 * SPLIT) == 0, "tiles must be whole");
 static_assert(!(ADDS && GATED), "gated outputs are not added");
@@ -66,15 +65,15 @@ struct Copied : Turn {
   }
 };
 
-extern "C" __global__ void __launch_bounds__((SLICES + 1 + (SCALES ? SCALERS : 0)) * 32, 1)
+extern "C" __global__ void __launch_bounds__((SLICES + 1 + SCALERS) * 32, 1)
     bulk_gemm(const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap weight_map,
              const u16* __restrict__ bias, u16* __restrict__ out, int num_rows, int num_outputs, int num_inputs,
-             u16* residual, const u16* __restrict__ norm_weight, float* squares_at, float eps) {
+             u16* residual, const u16* __restrict__ norm_weight, float* squares, float eps) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const u32 stages = shared_address(shared);
   const u32 sums = stages + STAGES * STAGE;  // [slice][tile of outputs][tile of rows][lane][4]
   const u32 full = sums + SUMS, empty = full + STAGES * 8, scales = empty + STAGES * 8;
-  const Norm norm{residual, norm_weight, squares_at, eps};
+  // Behind the last input a copy reads zeros.
   const int num_chunks = (num_inputs + SLICES * LINE - 1) / (SLICES * LINE);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int num_tiles = (num_outputs + OUTPUTS - 1) / OUTPUTS;
@@ -121,7 +120,7 @@ extern "C" __global__ void __launch_bounds__((SLICES + 1 + (SCALES ? SCALERS : 0
 #if SCALES
   if (warp > SLICES) {
     wait_for_kernel_before();
-    scale_rows<SCALERS, ROWS, 128>(scales, norm, num_rows, num_inputs, warp - SLICES - 1);
+    scale_rows<PARTS, SCALERS, ROWS, 128>(scales, squares, eps, num_rows, num_inputs, warp - SLICES - 1);
     if (SPLIT == 1)
       scales_are_there<(SLICES + SCALERS) * 32>();
     else
@@ -138,7 +137,7 @@ extern "C" __global__ void __launch_bounds__((SLICES + 1 + (SCALES ? SCALERS : 0
   turn.skip(own / HELD);
   if (ADDS) wait_for_kernel_before();
   for (int tile = blockIdx.x / SPLIT; tile < num_tiles; tile += gridDim.x / SPLIT) {
-    // Of the i-th pair of tiles that this warp finishes, with TILE outputs each of 8 rows.
+    // The i-th of the block's pairs of TILE outputs and 8 rows: its first output, and this lane's row.
     auto first_output = [&](int i) { return tile * OUTPUTS + (part * MT + i / NT) * TILE; };
     auto row_of = [&](int i) { return i % NT * 8 + lane / 4; };
     u32 before[ITEMS][2] = {}, norm_weights[ITEMS][2] = {};
@@ -149,8 +148,8 @@ extern "C" __global__ void __launch_bounds__((SLICES + 1 + (SCALES ? SCALERS : 0
         for (int half = 0; half < 2; half++) {
           const int i = warp + item * SLICES, output = first_output(i) + half * 8 + lane % 4 * 2;
           if (i >= MT * NT || row_of(i) >= num_rows || output >= num_outputs) continue;
-          before[item][half] = *(const u32*)(norm.residual + (long long)row_of(i) * num_outputs + output);
-          norm_weights[item][half] = *(const u32*)(norm.weight + output);
+          before[item][half] = *(const u32*)(residual + (long long)row_of(i) * num_outputs + output);
+          norm_weights[item][half] = *(const u32*)(norm_weight + output);
         }
     float acc[MT][NT][4] = {};
     for (int chunk = 0; chunk < num_chunks; chunk++, turn.skip(TURNS)) {
@@ -204,7 +203,7 @@ extern "C" __global__ void __launch_bounds__((SLICES + 1 + (SCALES ? SCALERS : 0
       }
       const int row = row_of(i), first = first_output(i);
       u16* line = out + (long long)row * num_outputs;
-      float squares = 0;
+      float added_squares = 0;
 #pragma unroll
       for (int half = 0; half < TILE / 8; half++) {  // of 8 outputs
         float one = y[half * 2], other = y[half * 2 + 1];  // rows
@@ -217,16 +216,16 @@ extern "C" __global__ void __launch_bounds__((SLICES + 1 + (SCALES ? SCALERS : 0
         const int output = at + lane % 4 * 2;
         const bool is_there = row < num_rows && output < num_outputs;
         if (ADDS && is_there) {
-          add_to_residual(pair, before[item][half], norm_weights[item][half], squares);
-          *(u32*)(norm.residual + (line - out) + output) = before[item][half];
+          add_to_residual(pair, before[item][half], norm_weights[item][half], added_squares);
+          *(u32*)(residual + (line - out) + output) = before[item][half];
         }
         if (is_there && num_outputs % 2 == 0) *(u32*)(line + output) = pair;
         if (is_there && num_outputs % 2) line[output] = (u16)pair;
         if (is_there && num_outputs % 2 && output + 1 < num_outputs) line[output + 1] = (u16)(pair >> 16);
       }
       if (ADDS) {
-        for (int other = 2; other; other /= 2) squares += __shfl_xor_sync(~0u, squares, other);
-        if (lane % 4 == 0 && row < num_rows && first < num_outputs) norm.squares[row * PARTS + first / 16] = squares;
+        for (int other = 2; other; other /= 2) added_squares += __shfl_xor_sync(~0u, added_squares, other);
+        if (lane % 4 == 0 && row < num_rows && first < num_outputs) squares[row * PARTS + first / 16] = added_squares;
       }
     }
   }

@@ -24,9 +24,12 @@ MAX_ROWS = ROW_BLOCKS[-1]
 _SLICES = 4  # of the inputs, and warps that multiply
 _SCALERS = 3  # warps that compute the scales of a deferred norm
 _LINE = 64  # inputs of a slice in a row: 128 bytes
-_INPUTS = _SLICES * _LINE  # of which each slice has a line; behind the last input a copy reads zeros
 _OUTPUTS = (16, 32, 48, 64)  # of a warp
-_MORE_OUTPUTS = (80, 96, 112)  # its sums of 112 for 48 rows take 246 registers, in pairs of blocks 255
+_MORE_OUTPUTS = (
+    80,
+    96,
+    112,
+)  # its sums of 112 for 48 rows take 246 registers, in pairs of blocks 255; if added, some spill
 _FEW_ROWS = 16  # which are not worth copying less often, nor are more of smaller weights than these
 _LARGE_INPUTS, _LARGE_ELEMENTS = 4096, 1 << 24
 _MIN_ELEMENTS = 1 << 18
@@ -65,12 +68,13 @@ class Tiles:
 
 
 def bulk_tiles(x_TI: Tensor, weight_OI: Tensor, is_gated: bool = False, part: Part = Part.NONE) -> Tiles | None:
-    """The launch of a product of these operands; None where other kernels take it, or this part of a norm."""
+    """The launch of a product of these operands; None where this kernel does not take it, or not this part of a
+    norm."""
     if not 0 < x_TI.shape[0] <= MAX_ROWS or not cuda_source.takes(x_TI, weight_OI):
         return None
     if part != Part.NONE and x_TI.dtype == torch.float16:  # rows before their division can exceed its numbers
         return None
-    if part == Part.ADDS and weight_OI.shape[0] % _LINE:  # what reads it cannot
+    if part == Part.ADDS and weight_OI.shape[0] % _LINE:  # the product that reads the rows takes whole lines
         return None
     return _met_tiles(*weight_OI.shape, is_gated, x_TI.dtype == torch.float16, part, x_TI.device)[x_TI.shape[0]]
 
@@ -188,6 +192,7 @@ def source(
         ADDS=int(part == Part.ADDS),
         SCALES=int(part == Part.SCALES),
         PARTS=num_parts,
+        SCALERS=_SCALERS if part == Part.SCALES else 0,
     )
     return cuda_source.Source(_FILE, "bulk_gemm", tuple(constants.items()))
 

@@ -3,7 +3,7 @@
 The product before it adds its outputs to the residual. It stores the sum, the sum times the norm's weight, and the
 squares of the sum, added up by parts of a row. The product after it multiplies these rows and divides its own outputs
 by the root mean square, which is the same for all of a row's inputs. Its rows are rounded once, as those of a norm are.
-Used by bulk_gemm.py on Hopper GPUs, where a pass over up to 48 rows is so 1 to 2% shorter for Llama-3.1-8B and 5 to 10%
+Used by bulk_gemm.py on Hopper GPUs, which makes a pass over up to 48 rows 1 to 2% shorter for Llama-3.1-8B and 4 to 10%
 for SmolLM2-135M; with more rows (wgmma_gemm.py) nothing was gained (benchmarks/kernels.md).
 Legend: T rows of the step, H hidden size, P parts of a row, I inputs.
 """
@@ -11,7 +11,7 @@ Legend: T rows of the step, H hidden size, P parts of a row, I inputs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from typing import TypeAlias
 
 import torch
@@ -32,7 +32,7 @@ Rows: TypeAlias = Tensor | DeferredNorm
 
 @dataclass(frozen=True, slots=True)
 class AddNorm:
-    """The residual [T, H] that a product's outputs are added to, in place, and the norm that follows."""
+    """The residual [T, H] that a product's outputs are added to, in place, and the norm that follows; all dense."""
 
     residual_TH: Tensor
     weight_H: Tensor
@@ -40,11 +40,11 @@ class AddNorm:
 
 
 class Part(Enum):
-    """What a product does of a norm; values are constants of its compilation."""
+    """Which part of a norm a product does."""
 
-    NONE = ()
-    ADDS = ("ADDS",)
-    SCALES = ("SCALES",)
+    NONE = auto()
+    ADDS = auto()
+    SCALES = auto()
 
 
 def add_ref(y_TH: Tensor, norm: AddNorm, size: int) -> DeferredNorm:

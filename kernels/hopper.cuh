@@ -1,6 +1,5 @@
 // What the kernels of Hopper GPUs share: bulk tensor copies, their barriers, 16-bit numbers, and their products by mma m16n8k16.
-// Constants of a compilation: HALF (fp16, else bf16), STAGES of shared memory; ADDS or SCALES, and PARTS of
-// the squares (deferred_norm.py).
+// Constants of a compilation: HALF (fp16, else bf16), STAGES of shared memory.
 #pragma once
 
 using u16 = unsigned short;
@@ -53,6 +52,12 @@ __device__ __forceinline__ void store_quad_in_cluster(u32 to, const float (&q)[4
 
 __device__ __forceinline__ void load_quad(float (&q)[4], u32 from) {
   asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(q[0]), "=f"(q[1]), "=f"(q[2]), "=f"(q[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ float2 load_pair(u32 from) {
+  float2 p;
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(p.x), "=f"(p.y) : "r"(from) : "memory");
+  return p;
 }
 
 // A stage, and the parity of its barriers' phase.
@@ -125,73 +130,6 @@ __device__ __forceinline__ u32 silu_times(float gate, float other_gate, float up
 }
 
 __device__ __forceinline__ void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-// What a norm keeps between its two products: see deferred_norm.py.
-struct Norm {
-  u16* residual;      // [row][output]
-  const u16* weight;  // [output]
-  float* squares;     // [row][PARTS]
-  float eps;
-};
-
-// Adds a pair of outputs to the residual, a pair too, and replaces them by it times the norm's weights. Adds its squares.
-__device__ __forceinline__ void add_to_residual(u32& outputs, u32& residual, u32 weights, float& squares) {
-  const float2 a = widened_pair(outputs), b = widened_pair(residual), w = widened_pair(weights);
-  residual = rounded_pair(a.x + b.x, a.y + b.y);
-  const float2 r = widened_pair(residual);
-  squares += r.x * r.x + r.y * r.y;
-  outputs = rounded_pair(r.x * w.x, r.y * w.y);
-}
-
-// Writes 1 / sqrt(mean of squares + eps) of each row into shared memory; this is warp `warp` of WARPS. Eight lanes add up a row, in
-// an order that depends on the number of its parts only. As many loads wait together as results fit in REGISTERS_OF_LOADS:
-// behind the copies of weights that are on their way a load takes about 5 us.
-template <int WARPS, int MOST_ROWS, int REGISTERS_OF_LOADS>
-__device__ __forceinline__ void scale_rows(u32 scales, const Norm& norm, int num_rows, int num_inputs, int warp) {
-  constexpr int LANES = 8, TOGETHER = WARPS * 32 / LANES, TURNS = (MOST_ROWS + TOGETHER - 1) / TOGETHER;
-  constexpr int QUADS = (PARTS / 4 + LANES - 1) / LANES, FITTING = REGISTERS_OF_LOADS / (4 * QUADS);
-  constexpr int AT_ONCE = FITTING < 1 ? 1 : FITTING < TURNS ? FITTING : TURNS;
-  static_assert(PARTS % 4 == 0, "they are read in fours");
-  const int lane = threadIdx.x % LANES, first_row = warp * 32 / LANES + threadIdx.x % 32 / LANES;
-#pragma unroll
-  for (int first = 0; first < TURNS; first += AT_ONCE) {
-    float4 squares[AT_ONCE][QUADS];
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++)
-#pragma unroll
-      for (int q = 0; q < QUADS; q++) {
-        const int row = first_row + (first + i) * TOGETHER, at = (q * LANES + lane) * 4;
-        squares[i][q] = row < num_rows && at < PARTS ? *(const float4*)(norm.squares + row * PARTS + at) : float4{};
-      }
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
-      float sum = 0;
-#pragma unroll
-      for (int q = 0; q < QUADS; q++) sum += squares[i][q].x + squares[i][q].y + (squares[i][q].z + squares[i][q].w);
-      for (int other = LANES / 2; other; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
-      const int row = first_row + (first + i) * TOGETHER;
-      if (lane == 0 && row < num_rows)
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(scales + row * 4), "f"(rsqrtf(sum / num_inputs + norm.eps)) : "memory");
-    }
-  }
-}
-
-// Between the warps that scale and those that wait for them, THREADS in all.
-template <int THREADS>
-__device__ __forceinline__ void scales_are_there() {
-  asm volatile("bar.arrive 2, %0;" ::"n"(THREADS) : "memory");
-}
-
-template <int THREADS>
-__device__ __forceinline__ void wait_for_scales() {
-  asm volatile("bar.sync 2, %0;" ::"n"(THREADS) : "memory");
-}
-
-__device__ __forceinline__ float2 load_pair(u32 from) {
-  float2 p;
-  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(p.x), "=f"(p.y) : "r"(from) : "memory");
-  return p;
-}
 
 __device__ __forceinline__ void load_tile_16(u32 (&a)[4], u32 from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

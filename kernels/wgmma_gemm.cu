@@ -18,13 +18,13 @@ constexpr int LINE = 64;                           // inputs: 128 bytes of a row
 constexpr int M = GROUPS * TILES * 64, HALF_M = M / 2;
 constexpr int OUTPUTS = GATED ? HALF_M : M;
 constexpr int WEIGHT_STAGE = M * LINE * 2, STAGE = WEIGHT_STAGE + ROWS * LINE * 2;  // bytes
-// Stages of weights whose copies start before x is there. Behind those of all stages the first rows would arrive late.
+// Stages whose weights are copied before x is there. If the weights of all stages went first, the first rows would arrive late.
 constexpr int EARLY = STAGES / 2;
 constexpr int OCTETS = (ROWS / 8 + SPLIT - 1) / SPLIT;  // of rows that a block stores, at most
 constexpr int PITCH = 48;                               // bytes of a row of 16 outputs in shared memory
 constexpr int STAGING = 16 * PITCH;                     // bytes of a warp
 static_assert(ROWS % 16 == 0, "rows must be whole");
-static_assert(EARLY > 0, "the copy of a stage's rows follows that of its weights");
+static_assert(EARLY > 0, "a stage's rows are copied after its weights, so one stage of these comes first");
 static_assert(!GATED || TILES == 2, "gate and up belong together");
 
 // A half of a stage's weights.
@@ -153,7 +153,7 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
       };
       TileTurn ahead(part, num_lines), behind(part, num_lines);
       while (ahead.stage < EARLY && ahead.tile < num_tiles) start_weights(ahead), ahead.next();
-      asm volatile("griddepcontrol.wait;" ::: "memory");
+      wait_for_kernel_before();
       while (behind.parity == 0 && behind.tile < num_tiles) {
         start_x(behind), behind.next();
         if (ahead.parity == 0 && ahead.tile < num_tiles) start_weights(ahead), ahead.next();
@@ -229,8 +229,8 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
         for (int i = 0; i < 4; i++) {
           if (octet + i / 2 >= OCTETS) continue;
           const int first = (octet + i / 2) * 4 + i % 2 * 2;
-          const float *sum = &sums[m][first], *up = &sums[TILES - 1][first];
-          packed[i] = GATED ? silu_times(sum[0], sum[1], up[0], up[1]) : rounded_pair(sum[0] + added[i % 2], sum[1] + added[i % 2]);
+          const float *gate = &sums[m][first], *up = &sums[TILES - 1][first];
+          packed[i] = GATED ? silu_times(gate[0], gate[1], up[0], up[1]) : rounded_pair(sums[m][first] + added[i % 2], sums[m][first + 1] + added[i % 2]);
         }
         __syncwarp();
         asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(

@@ -48,6 +48,21 @@ def test_rows_that_no_reader_takes_have_norms_of_their_own(hopper):
     assert {dict(each.constants)["PARTS"] for each in hopper.loaded} == {0, 60}
 
 
+def test_what_reads_is_compiled_ahead_for_what_is_written(hopper, monkeypatch):
+    x, weight, next_weight = (torch.zeros(n, size, dtype=BF16) for n, size in ((5, 512), (960, 512), (1024, 960)))
+    adding = bulk_tiles(x, weight, part=Part.ADDS)
+    assert adding is not None
+    norm = AddNorm(torch.zeros(5, 960, dtype=BF16), torch.ones(960, dtype=BF16), EPS)
+    for name in ("launch", "tensor_map"):
+        monkeypatch.setattr(cuda_source, name, lambda *_: None)
+    deferred = bulk_add(x, weight, None, adding, norm)
+    reading = bulk_tiles(deferred.rows_TH, next_weight, part=Part.SCALES)
+    assert reading is not None
+    ahead = {*hopper.loaded}
+    bulk_linear(deferred, next_weight, None, reading)
+    assert hopper.loaded[-1] in ahead and deferred.squares_TP.shape == (5, 60)
+
+
 @pytest.mark.parametrize("part", [Part.ADDS, Part.SCALES])
 @pytest.mark.parametrize("tiles", LAUNCHES, ids=str)
 def test_compiles_for_sm90(tiles, part):

@@ -12,7 +12,7 @@ from specbench.harness.engines.native.models.forward import Attention
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import Group
 from specbench.harness.engines.native.models.mlp import after_attention_compiled
-from specbench.harness.engines.native.models.norm_reader import GatedReader, product_add_rms_norm
+from specbench.harness.engines.native.models.norm_reader import NormReader, product_add_rms_norm
 from specbench.harness.engines.native.models.rope import rope_table
 from specbench.kernels.attention.base import AttentionBackend
 
@@ -72,6 +72,6 @@ class EagleHead:
         y_TH = after_attention_compiled(w.o, attn_TX, residual_TH, w.post_norm_H, w.gate_up, w.down, None, eps)
         if y_TH is not None:
             return y_TH
-        reader = GatedReader(w.gate_up)
+        reader = NormReader(w.gate_up, is_gated=True)
         x = product_add_rms_norm(w.o, attn_TX, residual_TH, w.post_norm_H, eps, reader)
         return w.down(reader(x)).add_(residual_TH)

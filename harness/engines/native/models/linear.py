@@ -96,8 +96,8 @@ class Linear:
         return silu_and_mul(self(x_TI))
 
     def add_norm(self, x_TI: Tensor, norm: AddNorm) -> DeferredNorm | None:
-        """Adds the product to `norm.residual` in place and leaves the norm to what reads it; None where it takes
-        another kernel."""
+        """Adds the product to `norm.residual_TH` in place and leaves the norm to what reads it; None where another
+        kernel multiplies."""
         tiles = None if self._weight is None else bulk_tiles(x_TI, self._weight, part=Part.ADDS)
         if self._weight is None or tiles is None:
             return None
@@ -107,17 +107,11 @@ class Linear:
         """Whether the norm of such rows can be left to this product."""
         return self._deferred_tiles(rows_TI, is_gated) is not None
 
-    def normed(self, x: DeferredNorm) -> Tensor:
-        """The product of rows whose norm was left to it."""
-        tiles = self._deferred_tiles(x.rows_TH, is_gated=False)
+    def normed(self, x: DeferredNorm, is_gated: bool) -> Tensor:
+        """The product, or `gated`, of rows whose norm was left to it."""
+        tiles = self._deferred_tiles(x.rows_TH, is_gated)
         assert tiles is not None and self._weight is not None, "see takes_norm"
-        return bulk_linear(x, self._weight, self.bias, tiles)
-
-    def normed_gated(self, x: DeferredNorm) -> Tensor:
-        """`gated` of rows whose norm was left to it."""
-        tiles = self._deferred_tiles(x.rows_TH, is_gated=True)
-        assert tiles is not None and self._weight is not None, "see takes_norm"
-        return bulk_gated(x, self._weight, tiles)
+        return bulk_gated(x, self._weight, tiles) if is_gated else bulk_linear(x, self._weight, self.bias, tiles)
 
     def _deferred_tiles(self, rows_TI: Tensor, is_gated: bool) -> Tiles | None:
         if self._weight is None or is_gated and self.bias is not None:

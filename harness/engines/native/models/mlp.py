@@ -13,7 +13,7 @@ from specbench.harness.engines.native.models.experts_config import ExpertsConfig
 from specbench.harness.engines.native.models.fp8_linear import Product
 from specbench.harness.engines.native.models.group import ALONE, Group
 from specbench.harness.engines.native.models.linear import Linear
-from specbench.harness.engines.native.models.norm_reader import GatedReader, NormReader, product_add_rms_norm
+from specbench.harness.engines.native.models.norm_reader import NormReader, product_add_rms_norm
 from specbench.kernels import compiled
 from specbench.kernels.deferred_norm import Rows
 from specbench.kernels.experts import ExpertWeights, experts
@@ -33,9 +33,9 @@ class DenseMlp:
         return product_add_rms_norm(self.down, self.reader(x), residual_TH, weight_H, eps, reader)
 
     @property
-    def reader(self) -> GatedReader:
+    def reader(self) -> NormReader:
         """Of the norm before it."""
-        return GatedReader(self.gate_up)
+        return NormReader(self.gate_up, is_gated=True)
 
     @property
     def arithmetics(self) -> set[str]:

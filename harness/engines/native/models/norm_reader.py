@@ -19,50 +19,36 @@ from specbench.kernels.silu_and_mul import silu_and_mul
 
 @dataclass(frozen=True, slots=True)
 class NormReader:
-    """The product that reads the rows of a norm."""
+    """The product that reads the rows of a norm; `is_gated`: `silu(gate) * up` of one product that has both."""
 
     product: Product
-
-    def __call__(self, x: Rows) -> Tensor:
-        if not isinstance(x, DeferredNorm):
-            return self.product(x)
-        assert isinstance(self.product, Linear)
-        return self.product.normed(x)
-
-    def takes_norm(self, rows_TH: Tensor) -> bool:
-        """Whether the norm of such rows can be left to it."""
-        return type(self.product) is Linear and self.product.takes_norm(rows_TH, is_gated=False)
-
-
-@dataclass(frozen=True, slots=True)
-class GatedReader:
-    """`silu(gate) * up` of one product that has both, as the reader of a norm."""
-
-    gate_up: Product
+    is_gated: bool = False
 
     def __call__(self, x: Rows) -> Tensor:
         if isinstance(x, DeferredNorm):
-            assert isinstance(self.gate_up, Linear)
-            return self.gate_up.normed_gated(x)
-        return self.gate_up.gated(x) if isinstance(self.gate_up, Linear) else silu_and_mul(self.gate_up(x))
+            assert isinstance(self.product, Linear), "see takes_norm"
+            return self.product.normed(x, self.is_gated)
+        if not self.is_gated:
+            return self.product(x)
+        return self.product.gated(x) if isinstance(self.product, Linear) else silu_and_mul(self.product(x))
 
     def takes_norm(self, rows_TH: Tensor) -> bool:
         """Whether the norm of such rows can be left to it."""
-        return type(self.gate_up) is Linear and self.gate_up.takes_norm(rows_TH, is_gated=True)
+        return type(self.product) is Linear and self.product.takes_norm(rows_TH, self.is_gated)
 
 
 def product_add_rms_norm(
-    product: Product,
-    x_TI: Tensor,
-    residual_TH: Tensor,
-    weight_H: Tensor,
-    eps: float,
-    reader: NormReader | GatedReader | None,
+    product: Product, x_TI: Tensor, residual_TH: Tensor, weight_H: Tensor, eps: float, reader: NormReader | None
 ) -> Rows:
     """`residual += product(x)` in place, then its norm for `reader`."""
     if isinstance(product, RowParallel):
         return product.add_rms_norm(x_TI, residual_TH, weight_H, eps)
-    if type(product) is Linear and reader is not None and reader.takes_norm(residual_TH):
+    if (
+        type(product) is Linear
+        and residual_TH.is_contiguous()
+        and reader is not None
+        and reader.takes_norm(residual_TH)
+    ):
         deferred = product.add_norm(x_TI, AddNorm(residual_TH, weight_H, eps))
         if deferred is not None:
             return deferred
