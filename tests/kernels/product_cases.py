@@ -1,5 +1,7 @@
 """What the tests of products in CUDA C++ share: real shapes, operands, references."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -69,3 +71,16 @@ def products_of_a_layer(
     linear.Linear(weight, bias)(x)
     linear.Linear(weight).gated(x)
     return "its own", called
+
+
+def assert_captured_as_in_order(x: torch.Tensor, chain: Callable[[torch.Tensor, bool], torch.Tensor]) -> None:
+    """Replays of a captured chain, in which a kernel may start while the one before it still runs, have the bits of
+    kernels one after another (the chain's second argument), for many inputs."""
+    chain(x, True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = chain(x, False)
+    for seed in range(20):
+        x.copy_(torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)))
+        graph.replay()
+        assert torch.equal(captured, chain(x, True))
