@@ -191,8 +191,8 @@ def test_a_row_of_nan_stays_alone():
 @pytest.mark.gpu
 @pytest.mark.parametrize("rows", [4, 17, 40])
 def test_a_captured_chain_waits_for_its_inputs(rows):
-    """Each product reads what the one before it stores, whose kernel may still run when it starts. A missing wait before
-    the residual might go unseen: a block of the next product but one rarely starts so early."""
+    """Each product reads what the one before it stores, whose kernel may still run when it starts. A missing wait
+    before the residual might go unseen: a block of the next product but one rarely starts so early."""
     x, weight = operands(rows, 4096, 4096, BF16)
     weight *= 0.03
     norm = random_norm(rows, 4096)
