@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from specbench.harness.engines.base import RowSink
-from specbench.harness.engines.load import PromptRequest, cut_at_stop, cut_tokens
+from specbench.harness.engines.load import PromptRequest, cut_at_stop, cut_tokens, num_settled
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request
 from specbench.harness.store.rows import RequestRow
@@ -40,7 +40,7 @@ def generate(
             if decode:
                 kept = cut_tokens(kept, prompt.stop, decode, least) if prompt.stop else kept
                 whole = decode(kept)
-                text = cut_at_stop(whole, prompt.stop, len(decode(kept[:least])))
+                text = cut_at_stop(whole, prompt.stop, num_settled(kept, least, whole, decode))
             sink.request(_kept_row(request, prompt, kept, is_stopped=text != whole))
             texts[request.id] = text
     finally:

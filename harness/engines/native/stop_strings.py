@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specbench.harness.engines.load import cut_tokens, find_stop
+from specbench.harness.engines.load import cut_tokens, find_stop, num_settled
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request
 from specbench.harness.store.rows import RequestRow
@@ -30,9 +30,9 @@ class StopWatch:
         if not self._stop or self._decode is None or len(output_ids) <= self._num_seen:
             return False
         first = self._start_of_look(output_ids)
-        num_before = len(self._decode(output_ids[first : self._min_tokens])) if first < self._min_tokens else 0
         self._num_seen = len(output_ids)
         text = self._decode(output_ids[first:])
+        num_before = num_settled(output_ids[first:], self._min_tokens - first, text, self._decode)
         return any(find_stop(text, s, num_before) >= 0 for s in self._stop)
 
     def _start_of_look(self, output_ids: list[int]) -> int:

@@ -8,7 +8,7 @@ from toy.engines import generate, make_engine
 from toy.plans import CPU
 from toy.prompts import text_prompt
 
-from specbench.harness.engines.load import Load, cut_at_stop, cut_tokens
+from specbench.harness.engines.load import Load, cut_at_stop, cut_tokens, num_settled
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.engines.native.drive import native_request
@@ -110,6 +110,34 @@ def test_a_string_that_began_before_the_first_tokens_allowed_counts_where_it_end
         watch = StopWatch(["abd"], letters, least)
         assert next(n for n in range(1, 7) if watch.is_stopped(tokens[:n])) == seen
     assert cut_at_stop("abdabd", ["abd"], 3) == "abd" and cut_at_stop("abdabd", ["abd"], 2) == ""
+
+
+def by_runs(ids: list[int]) -> str:
+    """What byte-level tokenizers make of bytes: one replacement character for a character that is not whole."""
+    return bytes(ids).decode(errors="replace")
+
+
+def by_bytes(ids: list[int]) -> str:
+    """With byte fallback, one for each of its bytes."""
+    data = bytes(ids)
+    starts = [n for n, byte in enumerate(data) if byte & 0xC0 != 0x80] + [len(data)]
+    parts = [data[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+    return "".join(part.decode(errors="ignore") or "\ufffd" * len(part) for part in parts)
+
+
+@pytest.mark.parametrize("decode", [by_runs, by_bytes])
+@pytest.mark.parametrize("stop", ["\U0001f600", "b", "c"])
+@pytest.mark.parametrize("least", range(8))
+def test_a_character_belongs_to_the_token_that_completes_it(decode, stop, least):
+    text = "a\U0001f600bc"
+    tokens = [*text.encode(), *b"xy"]
+    end = len(text[: text.index(stop) + 1].encode())
+    expected = end if end > least else None
+    assert len(cut_tokens(tokens, [stop], decode, least)) == (expected or len(tokens))
+    watch = StopWatch([stop], decode, least)
+    assert next((n for n in range(1, 10) if watch.is_stopped(tokens[:n])), None) == expected
+    num_before = num_settled(tokens, least, decode(tokens), decode)
+    assert cut_at_stop(decode(tokens), [stop], num_before) == (text[: text.index(stop)] if expected else text + "xy")
 
 
 class Sparse:
