@@ -9,6 +9,7 @@ from specbench.harness.spec.logit_edits import NO_EDITS, LogitEdits
 from specbench.harness.spec.sampling import SamplingParams
 from specbench.workloads.base import Prompt
 
+_OPEN = "\ufffd"  # what a decoder makes of a character whose last bytes are still to come
 _SEED_STRIDE = 1_000_003  # keeps the seeds of neighbouring runs apart
 
 
@@ -90,6 +91,16 @@ def find_stop(text: str, stop: str, num_before: int) -> int:
     return text.find(stop, max(0, num_before - len(stop) + 1)) if stop else -1
 
 
+def num_settled(output_ids: Sequence[int], min_tokens: int, text: str, decode: Callable[[list[int]], str]) -> int:
+    """How many characters of `text`, which is that of all tokens, are complete after the first `min_tokens`. One that a
+    later token completes is not: alone, its first bytes are decoded to one or more replacement characters."""
+    first = decode(list(output_ids[:min_tokens])) if min_tokens > 0 else ""
+    count = len(first)
+    while count and first[count - 1] == _OPEN != text[count - 1 : count]:
+        count -= 1
+    return count
+
+
 def cut_tokens(
     output_ids: Sequence[int], stop: Sequence[str], decode: Callable[[list[int]], str], min_tokens: int = 0
 ) -> list[int]:
@@ -98,15 +109,15 @@ def cut_tokens(
 
     Once complete, a stop string remains in every longer text, so the length is found by bisection.
     """
-    num_before = len(decode(list(output_ids[:min_tokens]))) if min_tokens else 0
+    num_before = num_settled(output_ids, min_tokens, decode(list(output_ids)), decode) if min_tokens else 0
 
     def has_stop(count: int) -> bool:
         text = decode(list(output_ids[:count]))
         return any(find_stop(text, s, num_before) >= 0 for s in stop)
 
-    if not has_stop(len(output_ids)):
+    if len(output_ids) <= min_tokens or not has_stop(len(output_ids)):
         return list(output_ids)
-    low, high = 0, len(output_ids)
+    low, high = min_tokens, len(output_ids)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if has_stop(middle) else (middle, high)

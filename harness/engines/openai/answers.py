@@ -209,8 +209,11 @@ class _Reader:
             answer.token_ids = None  # some were held back
 
     def what_is_missing(self) -> str:
+        num_tokens = self.answer.num_output_tokens
         if self.answer.finish_reason is None:
             return "the answer has no finish reason" if self.is_done else "the server cut the stream"
+        if num_tokens and not self.answer.pieces:  # without a first token, it would be the fastest of all
+            return f"the server counted {num_tokens} output tokens and sent none"
         return ""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 DONE = b"[DONE]"
 _PREFIX = b"data:"
+_BOM = b"\xef\xbb\xbf"
 
 
 def read_events(pieces: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
@@ -13,11 +14,14 @@ def read_events(pieces: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, byte
     LF.
 
     What follows the last blank line is an event, too: some servers leave the last one unterminated, and a truncated one
-    is detected when it is parsed. Comments and other fields are skipped.
+    is detected when it is parsed. Comments and other fields are skipped, and so is a byte order mark before all.
     """
-    rest, t_ns = b"", 0
+    rest, t_ns, is_first = b"", 0, True
     for t_ns, piece in pieces:
         rest += piece
+        if is_first:
+            is_first = len(rest) < len(_BOM) and _BOM.startswith(rest)  # the rest of the mark may follow
+            rest = rest.removeprefix(_BOM)
         if b"\r" in rest:
             held = rest.endswith(b"\r")  # its line feed may be the next byte
             rest = rest[: len(rest) - held].replace(b"\r\n", b"\n") + b"\r" * held

@@ -115,6 +115,14 @@ def test_ids_that_are_not_all_there_are_none():
     assert answer.token_ids is None and answer.tokens_per_piece is None and answer.num_output_tokens == 3
 
 
+def test_tokens_that_were_never_sent_have_no_time():
+    """Its first token would come before it was asked for, and keep every limit on TTFT."""
+    answer = read_answer(exchange_of(choice("", [], "stop"), usage(9, 3), DONE))
+    assert not answer.pieces and answer.error == "the server counted 3 output tokens and sent none"
+    none = read_answer(exchange_of(choice("", [], "stop"), usage(9, 0), DONE))
+    assert not none.pieces and none.error == ""
+
+
 @pytest.mark.parametrize(
     ("exchange", "said"),
     [

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from specbench.harness.engines.openai.events import read_events
 
+BOM = b"\xef\xbb\xbf"
 DATA = [b'{"a": 1}', '{"text": "ä\\n"}'.encode(), b"[DONE]"]
 
 
@@ -43,9 +44,14 @@ def test_any_split_gives_the_same_events(line, cuts):
         (b"data:a\n\n", [b"a"]),
         (b"event: x\nid: 3\ndata: a\ndata: b\n\n", [b"a\nb"]),
         (b"data: a\n\ndata: [DONE]", [b"a", b"[DONE]"]),
+        (b"data: {\r\ndata:}\r\n\r\n", [b"{\n}"]),
+        (BOM + b"data: a\n\ndata: b\n\n", [b"a", b"b"]),
+        (BOM, []),
+        (b"data: a\n\n" + BOM + b"data: b\n\n", [b"a"]),
         (b": ping\n\n\n\n", []),
         (b"", []),
     ],
 )
 def test_forms_of_events(data, events):
     assert [found for _, found in read_events([(0, data)])] == events
+    assert [found for _, found in read_events([(n, bytes([byte])) for n, byte in enumerate(data)])] == events
