@@ -161,15 +161,21 @@ class FreshBlocks:
             self._introduce(side, record, state)
 
     def _check_engine(self, side: Side, arm: ArmRecord) -> None:
-        """Checks that the engine's checkout, or its branch, has not changed since the first block."""
+        """Checks that the engine's version, and its checkout or branch, have not changed since the first block."""
+        first = self.directory.record.arm(side.label)
         now, before = (
             [each.engine.config.get(key) for key in ("source.commit", "source.dirty")] if each.engine else None
-            for each in (arm, self.directory.record.arm(side.label))
+            for each in (arm, first)
         )
         if None not in (now, before) and now != before:
             raise ValueError(
                 f"{side.label}: the engine's checkout has changed since its first block; start a new experiment, and "
                 "name commits with --engine-ref"
+            )
+        if arm.engine and first.engine and arm.engine.version != first.engine.version:
+            raise ValueError(
+                f"{side.label}: its first block was measured on version {first.engine.version} of its engine, this one "
+                f"on {arm.engine.version}; start a new experiment"
             )
 
     def _check_edits(self, side: Side, state: str | None) -> None:

@@ -56,17 +56,21 @@ def check_same_inputs(directory: RunDirectory, run: PreparedRun) -> None:
                 f"{now!r}; start a new run"
             )
     for arm in run.arms:
-        _check_same_engine(directory, run, arm)
+        if arm.config.label in run.deployments:  # one that starts at its turn is checked then
+            _check_same_engine(directory, arm.config.label, run.deployments.of(arm))
 
 
-def _check_same_engine(directory: RunDirectory, run: PreparedRun, arm: ResolvedArm) -> None:
-    """The repeats of a row are of one version of its engine. One that starts at its turn is not known yet."""
-    label = arm.config.label
-    if label not in run.deployments or label not in {measured for measured, _ in directory.done_blocks()}:
+class _OtherEngineError(ValueError):
+    """Not a failure of a block: the run must not go on."""
+
+
+def _check_same_engine(directory: RunDirectory, label: str, deployment: Deployment) -> None:
+    """The repeats of a row are of one version of its engine."""
+    facts, now = directory.record.arm(label).engine, deployment.described.version
+    if facts is None or facts.version == now:
         return
-    facts, now = directory.record.arm(label).engine, run.deployments.of(arm).described.version
-    if facts is not None and facts.version != now:
-        raise ValueError(
+    if label in {measured for measured, _ in directory.done_blocks()}:
+        raise _OtherEngineError(
             f"resume: {label} of {directory.path} was measured on version {facts.version} of its engine, it is now "
             f"{now}; start a new run"
         )
@@ -140,6 +144,7 @@ class Arms:
 
     def _warm_up(self, arm: ResolvedArm, deployment: Deployment) -> None:
         label, c = arm.config.label, self._run.config
+        _check_same_engine(self._directory, label, deployment)
         warmup = WarmUp(window_s=c.warmup_window_s, max_s=c.warmup_max_s)
         self._progress.say(f"{label}: warming up")
         deployment.warm_up(self._run.load, warmup)
@@ -167,6 +172,8 @@ class Arms:
             sink = BlockSink(block, self._progress)
             with self._watcher.watch() as watch:
                 deployment.measure(self._run.load, sink)
+        except _OtherEngineError:
+            raise
         except Exception as error:  # stored with the arm, shown in its row, traceback in errors.log
             self._run.deployments.logs.explain(label, error)
             record_failure(self._directory, label, repeat, error, f"repeat {repeat + 1}")

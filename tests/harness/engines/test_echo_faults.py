@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable
+from functools import partialmethod
 
 import pytest
+from toy.echo_engine import EchoDeployment, EchoEngine
 
+from specbench.harness.store.arm_record import EngineFacts
 from specbench.harness.store.journal import OpenBlock
 
 ARMS = ("-s", "no-spec", "-s", "ngram:k=3")
@@ -71,3 +74,35 @@ def test_an_interrupted_block_keeps_the_requests_that_had_ended(cli, echo, only_
     resumed = cli("run", "--resume", run.path)
     assert resumed.exit_code == 0 and "interrupted after" not in resumed.stdout
     assert len(only_run().done_blocks()) == 2 and only_run().partial_blocks() == []
+
+
+def test_an_engine_that_starts_at_its_turn_is_still_of_the_version_before(cli, echo, only_run, server, monkeypatch):
+    """It is not known when the run is resumed, only once it runs."""
+
+    def facts(version: str) -> None:
+        described = EngineFacts(version=version, graph_mode=None, backend=None, hardware=None)
+        monkeypatch.setattr(EchoDeployment, "__init__", partialmethod(init, described=described))
+
+    def interrupt(number: int, strategy: str) -> str:
+        if not interrupted and len(only_run().done_blocks()) == 2:
+            interrupted.append(number)
+            signal.raise_signal(signal.SIGINT)
+        return ""
+
+    init, interrupted = EchoDeployment.__init__, list[int]()
+    monkeypatch.setattr(EchoEngine, "takes_program", True)
+    facts("1")
+    server.on_request = interrupt
+    result = cli(*echo, *ARMS, "--deploy", "alternate")
+    assert result.exit_code == 130 and len(only_run().done_blocks()) == 2, result.output
+    server.on_request = lambda number, strategy: ""
+    facts("2")
+    refused = cli("run", "--resume", only_run().path)
+    said = "was measured on version 1 of its engine, it is now 2; start a new run"
+    assert refused.exit_code == 2 and said in " ".join(refused.stderr.split()), refused.output
+    run = only_run()
+    assert len(run.done_blocks()) == 2 and not run.failed_blocks()
+    assert {arm.engine.version for arm in run.record.arms} == {"1"}
+    facts("1")
+    resumed = cli("run", "--resume", run.path)
+    assert resumed.exit_code == 0 and len(only_run().done_blocks()) == 4, resumed.output
