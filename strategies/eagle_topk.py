@@ -59,4 +59,10 @@ class EagleTopk(Strategy):
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         head = resources.load_head(self.head, self.name)
+        vocab_size = resources.target.config.vocab_size if head.d2t is None else len(head.d2t)
+        if self.topk > vocab_size:
+            raise ValueError(
+                f"{self.name}: topk={self.topk} is not allowed; allowed with this head, which drafts {vocab_size} "
+                f"different tokens: 1 to {vocab_size}"
+            )
         return TreeDrafter(head, self.tree, resources)

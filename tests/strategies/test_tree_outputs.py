@@ -15,6 +15,7 @@ from toy.scripted_tree import ScriptedTree
 
 from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 from specbench.harness.engines.native.core.tree import TreeShape
+from specbench.harness.engines.native.models import heads
 
 
 def requests_of(num: int, max_tokens: int = 20, **sampling) -> list:
@@ -143,3 +144,15 @@ def test_forced_acceptance_follows_the_first_path(main_plan, forced):
 def test_refused_options(options, message):
     with pytest.raises(ValueError, match=message):
         named_strategy("eagle-topk", **options)
+
+
+@pytest.mark.parametrize(("topk", "is_allowed"), [(5, True), (6, False)])
+def test_a_node_has_no_more_children_than_the_head_has_tokens(monkeypatch, topk, is_allowed):
+    monkeypatch.setattr(heads, "_random_draft_vocab", lambda target: 5)
+    strategy = named_strategy("eagle-topk", topk=topk, num_steps=2, num_draft_tokens=8, head="random")
+    if is_allowed:
+        assert make_engine(CPU, strategy).drafter is not None
+        return
+    message = "eagle-topk: topk=6 is not allowed; allowed with this head, which drafts 5 different tokens: 1 to 5"
+    with pytest.raises(ValueError, match=message):
+        make_engine(CPU, strategy)

@@ -202,3 +202,12 @@ def test_prompts_are_in_the_run_directory(cli, chat, only_run):
     assert set(table["prompt_id"].to_pylist()) == set(only_run().frames().requests["prompt_id"])
     assert table["token_ids"].to_pylist()[0] != table["token_ids"].to_pylist()[1] and len(table) == 2
     assert "prompts.parquet" in only_run().record.files
+
+
+def test_a_tree_wider_than_the_vocabulary_of_its_head(cli, chat, runs, make_head):
+    head = make_head(draft_vocab_size=5)
+    arm = f"eagle-topk:topk=6,num_steps=2,num_draft_tokens=8,head={head}"
+    result = cli(*chat, "-s", "no-spec", "-s", arm)
+    said = "topk=6 is not allowed; allowed with this head, which drafts 5 different tokens: 1 to 5"
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.output
+    assert not list(runs.glob("*")), "nothing was measured"
