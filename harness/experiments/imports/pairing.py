@@ -23,8 +23,8 @@ def own_ids(label: str, requests: Sequence[Request]) -> list[str]:
 
 
 def pair(label: str, result: Result, baseline: Result, baseline_ids: Sequence[str]) -> Pairing:
-    """Pairs requests by the prompts in the files; otherwise by position, if both have the same number of requests with
-    prompts of the same lengths."""
+    """Pairs requests by the prompts in the files; if a file does not have them, by position, if both have the same
+    number of requests with prompts of the same lengths."""
     mine, theirs = result.requests, baseline.requests
     if not mine or not theirs:
         return Pairing(prompt_ids=own_ids(label, mine), how="")
@@ -33,6 +33,8 @@ def pair(label: str, result: Result, baseline: Result, baseline_ids: Sequence[st
     if same and all(prompts[one.prompt] == one.num_prompt_tokens for one in same):
         return Pairing(prompt_ids=own_ids(label, mine), how=f"{len(same)} of {len(mine)} requests paired by prompt")
     reason = _apart(mine, theirs)
+    if prompts and not same and all(one.prompt for one in mine if one.is_served):
+        reason = "no prompt of one is a prompt of the other"
     if reason:
         return unpaired(label, mine, f"requests not paired: {reason}")
     how = (

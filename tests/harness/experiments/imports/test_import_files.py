@@ -259,6 +259,17 @@ def test_prompts_that_are_told_pair_in_any_order(tmp_path):
     assert summaries(run)["1"].speedup.num_pairs == 12
 
 
+def test_prompts_that_are_told_and_are_others_are_not_paired_by_position(tmp_path):
+    """Random prompts of one length from two seeds."""
+    plain, eagle = served(num_drafts=0), served()
+    for n, one in enumerate(eagle):
+        one.prompt = f"another prompt {n}"
+    files = [tool_files.write(tmp_path / f"{n}.json", guidellm_report(one)) for n, one in enumerate((plain, eagle))]
+    arm = summaries(imported(files, tmp_path))["1"]
+    assert "requests not paired: no prompt of one is a prompt of the other" in arm.marks
+    assert arm.speedup.num_pairs == 0
+
+
 def test_compare_gives_an_interval_and_no_verdict(files, tmp_path):
     run = imported(files, tmp_path, baseline="eagle")
     rows = {row.arm: row for row in compare_runs([run]).rows}
