@@ -80,7 +80,10 @@ class HttpDeployment:
             raise RuntimeError(f"{self._name} does not answer ({page.said})")
 
     def warm_up(self, load: Load, warmup: WarmUp) -> None:
-        """Repeats the load's own prompts until the gaps between pieces are stable or time is up."""
+        """Repeats the load's own prompts until the gaps between pieces are stable or time is up.
+
+        What is in flight when they are stable may end while there is time: a server can go on for seconds with
+        requests whose client has gone, beside the first measured ones."""
         answers: list[Answer] = []
         started_s = time.monotonic()
 
@@ -92,10 +95,13 @@ class HttpDeployment:
                     warmup.add(float(gap_s))
 
         def is_over() -> bool:
-            return bool(answers) and (warmup.is_done or time.monotonic() - started_s > warmup.max_s)
+            return bool(answers) and time.monotonic() - started_s > warmup.max_s
 
-        while not is_over():
-            self._sender.send(self._bodies(load), [0.0] * len(load), add, is_over)
+        def is_enough() -> bool:
+            return bool(answers) and warmup.is_done
+
+        while not (is_over() or is_enough()):
+            self._sender.send(self._bodies(load), [0.0] * len(load), add, is_over, is_enough)
             _raise_if_all_failed(answers)
         for answer in answers:
             self._learn(answer)

@@ -43,11 +43,19 @@ class Sender:
         self._meet = meet
         self._num_refused = 0
 
-    def send(self, bodies: Sequence[bytes], arrival_s: Sequence[float], add: Add, is_over: Callable[[], bool]) -> None:
-        """`add` gets each answer with the number of its body. Returns once all have ended, or it `is_over`.
+    def send(
+        self,
+        bodies: Sequence[bytes],
+        arrival_s: Sequence[float],
+        add: Add,
+        is_over: Callable[[], bool],
+        is_enough: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`add` gets each answer with the number of its body. Returns once all have ended, or it `is_over`, which
+        aborts them; no more are sent once there `is_enough`.
 
         ServerGone where it refuses connections."""
-        run_loop(self._send(bodies, arrival_s, add, is_over, _unwatched))
+        run_loop(self._send(bodies, arrival_s, add, is_over, _unwatched, is_enough))
 
     def send_timed(
         self, bodies: Sequence[bytes], arrival_s: Sequence[float], add: Add, is_over: Callable[[], bool]
@@ -62,6 +70,7 @@ class Sender:
         add: Add,
         is_over: Callable[[], bool],
         watch: _Watch,
+        is_enough: Callable[[], bool] = lambda: False,
     ) -> list[int]:
         self._num_refused = 0
 
@@ -78,7 +87,7 @@ class Sender:
             async with opened as session, watch(session) as delays_ns:
                 if self._meet is not None:
                     await asyncio.to_thread(self._meet)  # the loop keeps running, since its delay is being measured
-                await send_all(session, self._url, bodies, arrival_s, self._max_concurrency, take, is_over)
+                await send_all(session, self._url, bodies, arrival_s, self._max_concurrency, take, is_over, is_enough)
         return delays_ns
 
 

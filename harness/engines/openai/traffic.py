@@ -21,15 +21,17 @@ async def send_all(
     max_concurrency: int,
     take: Take,
     is_over: Callable[[], bool],
+    is_enough: Callable[[], bool] = lambda: False,
 ) -> None:
     """Sends each body at its arrival or later, at most `max_concurrency` at a time, and passes finished ones to `take`.
 
     The next request is sent before the finished one is parsed, exchanges are parsed one at a time, and streams are
-    served in between. Ends early, aborting what is in flight, once `is_over`, when `take` raises, or when cancelled;
-    exchanges that had ended by then are passed to `take`.
+    served in between. Once there `is_enough`, no more are sent, and it ends with those in flight. Ends early, aborting
+    what is in flight, once `is_over`, when `take` raises, or when cancelled; exchanges that had ended by then are
+    passed to `take`.
     """
-    ended: asyncio.Queue[tuple[int, Exchange]] = asyncio.Queue()
-    indices = iter(range(len(bodies)))
+    ended: asyncio.Queue[tuple[int, Exchange] | None] = asyncio.Queue()  # None: of a sender that sends no more
+    indices, num_senders = iter(range(len(bodies))), min(max_concurrency, len(bodies))
     clock = asyncio.get_running_loop().time
     start_s = clock()
 
@@ -37,11 +39,19 @@ async def send_all(
         for index in indices:
             if (wait_s := start_s + arrival_s[index] - clock()) > 0:
                 await asyncio.sleep(wait_s)
+            if is_enough():
+                break
             ended.put_nowait((index, await post(session, url, bodies[index])))
+        ended.put_nowait(None)
 
     async def read() -> None:
-        for _ in bodies:
-            take(*await ended.get())
+        num_sending = num_senders
+        while num_sending:
+            one = await ended.get()
+            if one is None:
+                num_sending -= 1
+                continue
+            take(*one)
             await asyncio.sleep(0)
 
     async def watch() -> None:
@@ -51,7 +61,7 @@ async def send_all(
     reading, watching = asyncio.create_task(read()), asyncio.create_task(watch())
     tasks = [reading, watching]
     try:
-        for _ in range(min(max_concurrency, len(bodies))):
+        for _ in range(num_senders):
             tasks.append(asyncio.create_task(send()))
             await asyncio.sleep(0)  # sending a hundred at once would delay the answers to the first
         done, _ = await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -62,4 +72,5 @@ async def send_all(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         while not ended.empty():
-            take(*ended.get_nowait())
+            if (one := ended.get_nowait()) is not None:
+                take(*one)

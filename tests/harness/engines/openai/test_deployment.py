@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from specbench.harness.engines.load import PromptRequest
+from specbench.harness.engines.openai.deployment import HttpDeployment
 from specbench.harness.engines.openai.endpoint import ApiKey, Endpoint
 from specbench.harness.engines.openai.lengths import ByteGroups
 from specbench.harness.engines.openai.server import identify
@@ -29,6 +30,17 @@ def test_everything_that_decides_an_answer_is_sent(serve):
     assert asked["stream"] and asked["stream_options"]["include_usage"] and "stop" not in asked
     salts = [one["cache_salt"] for one in server.asked]
     assert len(set(salts)) == len(salts) == 4, "no request may hit another's prefix"
+
+
+def test_requests_of_the_warm_up_have_ended_before_the_first_block(serve, monkeypatch):
+    """A server may go on with those that the client has left."""
+    server, answers = serve(kind="plain", delay_s=0.01), []
+    complete = HttpDeployment._complete
+    monkeypatch.setattr(HttpDeployment, "_complete", lambda self, one: answers.append(one) or complete(self, one))
+    warmup = WarmUp(window_s=0.001, tolerance=1e9, max_s=60.0)
+    deployment_of(server, concurrency=4).warm_up(load_of(40), warmup)
+    assert warmup.is_stable and 4 < len(server.asked) == len(answers)
+    assert not any(answer.error for answer in answers)
 
 
 def test_switches_that_are_off_are_sent_as_off(serve):
