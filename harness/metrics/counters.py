@@ -21,9 +21,14 @@ _NS_PER_MS = 1e6
 
 def without_void(latency: Figures, counters: Mapping[str, float]) -> Figures:
     """TTFT is None if a prefix cache served a part of a prompt."""
-    if not any(counters.get(name, 0) > 0 for name in _HITS):
+    if not has_void_ttft(counters):
         return latency
     return {name: None if name.startswith("ttft") else value for name, value in latency.items()}
+
+
+def has_void_ttft(figures: Mapping[str, float | None], prefix: str = "") -> bool:
+    """`prefix`: of the counters among the figures."""
+    return any((figures.get(f"{prefix}{name}") or 0) > 0 for name in _HITS)
 
 
 def counter_marks(figures: Mapping[str, Spread]) -> Iterator[str]:

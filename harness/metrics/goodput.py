@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from specbench.harness.metrics.counters import has_void_ttft
 from specbench.harness.metrics.latency import (
     e2el_by_request_ms,
     served,
@@ -41,14 +42,18 @@ def goodput(requests: pd.DataFrame, slos: Slos) -> Figures:
 
 
 def with_goodput(found: Results, requests: pd.DataFrame, slos: Slos) -> Results:
-    """The results with the goodput of every block and arm; unchanged without limits. `requests`: of all blocks."""
+    """The results with the goodput of every block and arm; unchanged without limits. `requests`: of all blocks.
+
+    A block whose TTFT is void, since a prefix cache served parts of prompts, has no goodput with a limit on TTFT."""
     if not slos:
         return found
     of_block = {at: own for at, own in requests.groupby(["arm", "repeat"], sort=False)}
     blocks = []
     for block in found.blocks:
         own = of_block.get((block.arm, block.repeat), requests.iloc[:0])
-        values = {**block.figures.values, **goodput(own, slos)}
+        is_void = "ttft" in slos and has_void_ttft(block.figures.values, "counters.")
+        kept = dict.fromkeys((REQUESTS_PER_S, SHARE)) if is_void else goodput(own, slos)
+        values = {**block.figures.values, **kept}
         blocks.append(replace(block, figures=replace(block.figures, values=values)))
     arms = []
     for arm in found.arms:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from run_samples import frame, request, sample_run
+from run_samples import begun, frame, request, sample_run
 
 from specbench.harness.metrics.goodput import REQUESTS_PER_S, SHARE, goodput, with_goodput
 from specbench.harness.metrics.run_results import results_of
 from specbench.harness.stats.slos import parse_slos
+from specbench.harness.store.run_directory import RunDirectory
 
 REQUESTS = [
     request(0, submit_ms=0, first_ms=20, last_ms=80, num_output_tokens=7),  # TTFT 20, TPOT 10, E2EL 80
@@ -59,6 +60,19 @@ def test_results_get_it_block_by_block_and_only_when_asked(tmp_path):
     assert [arm.median(SHARE) for arm in asked.arms] == [0.0, 0.75, None]  # the third failed
     per_s = [b.figures.values[REQUESTS_PER_S] for b in asked.blocks if b.arm == asked.arms[1].label]
     assert asked.arms[1].median(REQUESTS_PER_S) == pytest.approx(sum(per_s) / 2)
+
+
+@pytest.mark.parametrize(("slos", "is_known"), [({"ttft": 50.0}, False), ({"tpot": 50.0}, True)])
+def test_a_void_ttft_keeps_no_limit(tmp_path, slos, is_known):
+    """A prefix cache served prompts of the second block, whose TTFT is that of other prompts."""
+    run = RunDirectory.create(tmp_path, "cached", begun("no-spec"))
+    for repeat, hits in enumerate((0, 96)):
+        counters = [{"name": "engine.cached_prompt_tokens", "value": hits}]
+        run.append("no-spec", repeat, requests=REQUESTS[:3], steps=[], counters=counters)
+    found = with_goodput(results_of(run), run.frames().requests, slos)
+    assert [block.figures.values[SHARE] for block in found.blocks] == [1.0, 1.0 if is_known else None]
+    assert (found.blocks[1].figures.values[REQUESTS_PER_S] is not None) == is_known
+    assert found.arms[0].median(SHARE) == 1.0
 
 
 WRONG = ["itl:5", "ttft", "ttft:", "ttft:x", "ttft:0", "ttft:-1", "ttft:inf", "ttft:nan", "", "ttft:5,tpot:5", "500"]
