@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / ".ns"))
 from attention_case import ALL_CASES, Case, Layers, make_layers  # noqa: E402
 
 from specbench.kernels.attention.base import AttentionBackend  # noqa: E402
-from specbench.kernels.attention.bulk_attention import Sizes, bulk_sizes  # noqa: E402
 from specbench.kernels.attention.launch import Launch, LaunchShape, choose_launch  # noqa: E402
 from specbench.kernels.attention.torch_attention import TorchAttention  # noqa: E402
 from specbench.kernels.attention.triton_attention import TritonAttention  # noqa: E402
+from specbench.kernels.attention.wgmma_attention import Form, wgmma_form  # noqa: E402
 
 MIN_SAMPLE_MS, NUM_SAMPLES = 10.0, 7
 TOLERANCE = 2e-2  # bf16 outputs of order 1
@@ -116,7 +116,7 @@ def launch_shape_of(layers: Layers) -> LaunchShape:
     return seen[0]
 
 
-def report(case: Case, name: str, us: float, launch: Launch | Sizes | None = None) -> None:
+def report(case: Case, name: str, us: float, launch: Launch | Form | None = None) -> None:
     gb_per_s = case.total_bytes / us / 1e3
     print(f"{case!s:20} {name:8} {us:9.2f} us  {gb_per_s:7.0f} GB/s  {launch or ''}", flush=True)
 
@@ -154,7 +154,7 @@ def sweep(case: Case, layers: Layers, args: argparse.Namespace) -> None:
 def run_case(case: Case, fa3: ModuleType | None, args: argparse.Namespace) -> None:
     layers = make_layers(case, args.page_size, args.max_kv)
     shape = launch_shape_of(layers)
-    in_cuda, in_triton = bulk_sizes(shape, layers.q_THD, layers.k_caches[0], layers.v_caches[0]), choose_launch(shape)
+    in_cuda, in_triton = wgmma_form(shape, layers.q_THD, layers.k_caches[0], layers.v_caches[0]), choose_launch(shape)
     backends = {"chosen": (TritonAttention(), in_cuda or in_triton)}
     if in_cuda:
         backends["triton"] = TritonAttention(choose_launch), in_triton

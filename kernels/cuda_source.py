@@ -110,6 +110,22 @@ def binary(source: Source, arch: str) -> bytes:
     return made
 
 
+def warpgroup_product(columns: int, is_half: bool, first_by_column: bool = False) -> str:
+    """The instruction wgmma m64nCOLUMNSk16, spelt out as a string of C: it names each of a thread's sums, of which
+    there are as many as its own name says. Operands after the sums: both matrices, and whether it adds to the sums."""
+    kind, num_sums = "f16" if is_half else "bf16", columns // 2
+    first, second, adds = (f"%{num_sums + i}" for i in range(3))
+    names = ", ".join(f"%{i}" for i in range(num_sums))
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}"
+    operands = f"{{{names}}}, {first}, {second}, adds, 1, 1, {int(first_by_column)}, 0"
+    return f'"{{.reg .pred adds; setp.ne.b32 adds, {adds}, 0; {instruction} {operands};}}"'
+
+
+def warpgroup_sums(columns: int) -> str:
+    """The sums of `warpgroup_product`, d[0] and so on, as operands of C."""
+    return ", ".join(f'"+f"(d[{i}])' for i in range(columns // 2))
+
+
 @cache
 def load(source: Source, shared_bytes: int, device: torch.device) -> Handle:
     """The kernel on `device`, allowed so much shared memory."""

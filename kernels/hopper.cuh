@@ -136,11 +136,6 @@ __device__ __forceinline__ void load_tile_16(u32 (&a)[4], u32 from) {
                : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(from) : "memory");
 }
 
-__device__ __forceinline__ void load_tile_16_transposed(u32 (&a)[4], u32 from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3]) : "r"(from) : "memory");
-}
-
 __device__ __forceinline__ void load_tile_8(u32 (&b)[2], u32 from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(b[0]), "=r"(b[1]) : "r"(from) : "memory");
 }

@@ -11,7 +11,7 @@
 // outputs, its second up outputs), HALF; registers of a thread: REGISTERS at first, later COPY_REGISTERS or MULTIPLY_REGISTERS;
 // the instruction MULTIPLY and its SUMS, see multiply().
 
-#include "hopper.cuh"
+#include "warpgroup.cuh"
 
 constexpr int GROUPS = 2, THREADS = GROUPS * 128;  // that multiply
 constexpr int LINE = 64;                           // inputs: 128 bytes of a row, whose 16-byte words are swizzled
@@ -42,19 +42,9 @@ __device__ __forceinline__ void copy_x(u32 at, const TensorMap& map, int input, 
       "l"(&map), "r"(input), "r"(0), "r"(barrier) : "memory");
 }
 
-// Of 64 outputs or of ROWS rows, in lines of 128 swizzled bytes: 8 lines repeat after 1,024 bytes.
-__device__ __forceinline__ u64 operand(u32 address) {
-  return (u64)((address & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
-}
-
 // Operands of the instruction: its ROWS / 2 sums, both matrices, whether it adds to the sums.
 __device__ __forceinline__ void multiply(float (&d)[ROWS / 2], u64 weights, u64 rows, int adds) {
   asm volatile(MULTIPLY : SUMS : "l"(weights), "l"(rows), "r"(adds));
-}
-
-template <int PENDING>
-__device__ __forceinline__ void wait_for_products() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
 // One stage after another, of one tile after another.
@@ -182,7 +172,7 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
     for (int i = 0; i < turn.num_steps; i++, turn.next()) {
       barrier_wait(full + turn.stage * 8, turn.parity);
       const u32 at = stages + turn.stage * STAGE;
-      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+      begin_products();
 #pragma unroll
       for (int k = 0; k < LINE / 16; k++)  // of 32 bytes, two words of a descriptor's address
 #pragma unroll
@@ -190,16 +180,14 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
           const int first = GATED ? m * HALF_M + group * 64 : (group * TILES + m) * 64;
           multiply(acc[m], operand(at + first * LINE * 2) + k * 2, operand(at + WEIGHT_STAGE) + k * 2, i > 0 || k > 0);
         }
-      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      commit_products();
       wait_for_products<1>();
       if (before >= 0) release(before);
       before = turn.stage;
     }
     wait_for_products<0>();
 #pragma unroll
-    for (int m = 0; m < TILES; m++)
-#pragma unroll
-      for (int i = 0; i < ROWS / 2; i++) asm volatile("" : "+f"(acc[m][i])::"memory");  // no sum is read before
+    for (int m = 0; m < TILES; m++) from_here(acc[m]);
     release(before);
     // The next kernel's launch hides behind what is left. Before its last tile this would let the next kernel's blocks crowd on
     // the multiprocessors that have none of these.

@@ -138,13 +138,6 @@ def wgmma_gated(x_TI: Tensor, gate_up_XI: Tensor, tiles: Tiles) -> Tensor:
 
 @cache
 def source(tiles: Tiles, is_gated: bool, is_half: bool) -> cuda_source.Source:
-    """With the instruction spelt out: it names each of a thread's sums, whose number its own name has."""
-    kind, num_sums = "f16" if is_half else "bf16", tiles.rows // 2
-    weights, rows, adds = (f"%{num_sums + i}" for i in range(3))
-    names = ", ".join(f"%{i}" for i in range(num_sums))
-    instruction = f"wgmma.mma_async.sync.aligned.m64n{tiles.rows}k16.f32.{kind}.{kind}"
-    operands = f"{{{names}}}, {weights}, {rows}, adds, 1, 1, 0, 0"
-    multiply = f"{{.reg .pred adds; setp.ne.b32 adds, {adds}, 0; {instruction} {operands};}}"
     constants: dict[str, int | str] = dict(
         TILES=tiles.outputs // (64 * _WARPGROUPS),
         ROWS=tiles.rows,
@@ -153,8 +146,8 @@ def source(tiles: Tiles, is_gated: bool, is_half: bool) -> cuda_source.Source:
         GATED=int(is_gated),
         HALF=int(is_half),
         **tiles.registers,
-        MULTIPLY=f'"{multiply}"',
-        SUMS=", ".join(f'"+f"(d[{i}])' for i in range(num_sums)),
+        MULTIPLY=cuda_source.warpgroup_product(tiles.rows, is_half),
+        SUMS=cuda_source.warpgroup_sums(tiles.rows),
     )
     return cuda_source.Source(_FILE, "wgmma_gemm", tuple(constants.items()))
 

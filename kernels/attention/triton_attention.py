@@ -1,5 +1,5 @@
 """Attention over paged keys and values in Triton, with a launch that depends on shapes alone; on Hopper GPUs in
-CUDA C++ (bulk_attention.py) where that is faster.
+CUDA C++ (wgmma_attention.py) where that is faster.
 
 Legend: T rows of the step, B requests, H heads, D head dimension, S splits of the keys.
 """
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from specbench.kernels.attention.base import AttentionMetadata
-from specbench.kernels.attention.bulk_attention import bulk_attention, bulk_sizes
 from specbench.kernels.attention.launch import Launch, LaunchShape, choose_launch
 from specbench.kernels.attention.paged_kernels import merge_splits_kernel, paged_attention_kernel
+from specbench.kernels.attention.wgmma_attention import wgmma_attention, wgmma_form
 from specbench.kernels.triton_support import early_launch, triton
 
 _LOG2_E = 1.4426950408889634
@@ -50,9 +50,9 @@ class TritonAttention:
         if out_THD is None:
             out_THD = q_THD.new_empty(q_THD.shape)
         assert out_THD.is_contiguous() and out_THD.dtype == q_THD.dtype, "out_THD must be dense and of q's dtype"
-        if self._choose is None and mask_BQM is None and (sizes := bulk_sizes(shape, q_THD, k_cache, v_cache)):
+        if self._choose is None and mask_BQM is None and (form := wgmma_form(shape, q_THD, k_cache, v_cache)):
             lengths_and_pages = meta.kv_len_B, meta.block_table_BP
-            return bulk_attention(q_THD, k_cache, v_cache, *lengths_and_pages, scale, out_THD, sizes)
+            return wgmma_attention(q_THD, k_cache, v_cache, *lengths_and_pages, scale, out_THD, form)
         launch = (self._choose or choose_launch)(shape)
         uniform_q = meta.max_q if meta.is_uniform else 0
         block_b = 1 if meta.is_uniform else max(_MIN_BLOCK_B, triton.next_power_of_2(shape.num_requests))

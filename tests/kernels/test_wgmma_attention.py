@@ -10,14 +10,13 @@ from kernels.paged_steps import Case, Step, make_step, on_dummy_page
 from kernels.product_cases import Hopper
 
 from specbench.kernels import cuda_source
-from specbench.kernels.attention import bulk_attention as module
-from specbench.kernels.attention.bulk_attention import Sizes, bulk_attention, bulk_sizes, choose_sizes, source
-from specbench.kernels.attention.launch import LaunchShape
+from specbench.kernels.attention.launch import FEW_KEYS, LaunchShape
 from specbench.kernels.attention.triton_attention import TritonAttention
+from specbench.kernels.attention.wgmma_attention import Form, choose_form, source, wgmma_attention, wgmma_form
 
 CUDA = torch.device("cuda")
 # Query heads, KV heads, head dimension, most rows: Llama-3.1-8B, its part of four, Llama-2-70B, Qwen2.5-1.5B, SmolLM2.
-HEADS = [(32, 8, 128, 6), (8, 2, 128, 5), (64, 8, 128, 3), (12, 2, 128, 4), (9, 3, 64, 8)]
+HEADS = [(32, 8, 128, 12), (8, 2, 128, 5), (64, 8, 128, 6), (12, 2, 128, 8), (9, 3, 64, 16)]
 SHAPES = pytest.mark.parametrize(("heads", "q"), [(heads, q) for *heads, most in HEADS for q in (1, 2, most)], ids=str)
 NUM_SMS = 132
 
@@ -47,30 +46,43 @@ def shape_of(
 
 
 @SHAPES
+@pytest.mark.parametrize("most_kv", [336, 4352])
 @pytest.mark.parametrize("num_requests", [1, 8, 32, 64, 128, 256])
-def test_launches_fit(num_requests, heads, q):
-    sizes = choose_sizes(shape_of(num_requests, q, heads), 16)
-    assert sizes is not None and sizes.num_stages >= 2 * sizes.groups and sizes.num_stages % sizes.groups == 0
-    assert sizes.shared_bytes <= cuda_source.MAX_SHARED_BYTES
-    assert sizes.blocks * (sizes.shared_bytes + 1024) <= 228 << 10, "all blocks of a multiprocessor run at once"
+def test_launches_fit(num_requests, most_kv, heads, q):
+    form = choose_form(shape_of(num_requests, q, heads, most_kv), 16)
+    if form is None:
+        assert most_kv > FEW_KEYS, "few keys are taken for any number of requests"
+        return
+    assert form.padded >= q * heads[0] // heads[1] and form.padded % 8 == 0 and form.num_stages >= 2
+    assert form.shared_bytes <= cuda_source.MAX_SHARED_BYTES
+    assert form.blocks * (form.shared_bytes + 1024) <= 228 << 10, "all blocks of a multiprocessor run at once"
+
+
+def test_a_multiprocessor_with_one_item_has_its_shared_memory_for_it():
+    blocks = {number: choose_form(shape_of(number, 5, (32, 8, 128)), 16).blocks for number in (1, 16, 17, 128)}
+    assert blocks == {1: 1, 16: 1, 17: 2, 128: 2}
+    one, two = (Form(5, 32, 8, 128, 16, blocks) for blocks in (1, 2))
+    assert (one.num_stages, two.num_stages) == (6, 3)
 
 
 def test_what_triton_takes():
-    assert choose_sizes(shape_of(64, 7, (32, 8, 128)), 16) is None, "28 rows"
-    assert choose_sizes(shape_of(32, 3, (32, 8, 128), most_kv=4352), 16) is None, "12 rows over many keys"
-    assert choose_sizes(shape_of(64, 1, (32, 8, 128), uniform=False), 16) is None
+    assert choose_form(shape_of(64, 13, (32, 8, 128)), 16) is None, "52 rows"
+    assert choose_form(shape_of(8, 5, (32, 8, 128), most_kv=4352), 16) is None, "its keys had better be split"
+    assert choose_form(shape_of(64, 1, (32, 8, 128), uniform=False), 16) is None
+    assert choose_form(shape_of(64, 1, (32, 8, 256)), 16) is None
 
 
+@pytest.mark.parametrize("q", [1, 5])
 @pytest.mark.parametrize("most_kv", [592, 4352])
-def test_many_keys_are_taken_where_requests_fill_the_gpu(most_kv):
+def test_many_keys_are_taken_where_requests_fill_the_gpu(most_kv, q):
     def takes(num_requests: int, heads: tuple[int, int, int] = (32, 8, 128)) -> bool:
-        sizes = choose_sizes(shape_of(num_requests, 1, heads, most_kv), 16)
-        assert sizes is None or (sizes.groups, sizes.blocks, sizes.in_turn) == (4, 2, False)
-        return sizes is not None
+        form = choose_form(shape_of(num_requests, q, heads, most_kv), 16)
+        assert form is None or (form.blocks, form.in_turn) == (2, False)
+        return form is not None
 
     assert [number for number in range(1, 100) if takes(number)] == [30, 31, 32, 33, *range(60, 67), *range(90, 100)]
     assert takes(64, (64, 8, 128)) and not takes(48, (64, 8, 128))
-    assert not takes(88, (9, 3, 64)), "not measured"
+    assert takes(88, (9, 3, 64)) and not takes(89, (9, 3, 64))
 
 
 def operands(q: int, dtype: torch.dtype, page_size: int = 16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -80,73 +92,45 @@ def operands(q: int, dtype: torch.dtype, page_size: int = 16) -> tuple[torch.Ten
 
 def test_all_numbers_of_requests_are_compiled_when_one_is_first_met(monkeypatch):
     hopper = Hopper(monkeypatch)
-    module._load_all.cache_clear()
-    given = operands(1, torch.float16)
-    met = bulk_sizes(shape_of(2, 1, (32, 8, 128)), *given)
-    assert met == choose_sizes(shape_of(2, 1, (32, 8, 128)), 16)
-    every = {choose_sizes(shape_of(number, 1, (32, 8, 128)), 16) for number in range(1, 300)}
-    assert {*hopper.loaded} == {source(sizes, True) for sizes in every} and len(every) == 3
-    assert bulk_sizes(shape_of(200, 1, (32, 8, 128)), *given) in every and len(hopper.loaded) == 3
-    module._load_all.cache_clear()
+    met = wgmma_form(shape_of(2, 1, (32, 8, 128)), *operands(1, torch.float16))
+    assert met == choose_form(shape_of(2, 1, (32, 8, 128)), 16)
+    every = {choose_form(shape_of(number, 1, (32, 8, 128)), 16) for number in range(1, 300)}
+    assert {*hopper.loaded} == {source(form, True) for form in every} and len(every) == 2
 
 
 def test_what_many_keys_need_is_compiled_even_if_triton_takes_this_launch(monkeypatch):
     hopper = Hopper(monkeypatch)
-    module._load_all.cache_clear()
-    assert bulk_sizes(shape_of(2, 1, (32, 8, 128), 4352), *operands(1, torch.float16)) is None
-    many = choose_sizes(shape_of(32, 1, (32, 8, 128), 4352), 16)
+    assert wgmma_form(shape_of(2, 1, (32, 8, 128), 4352), *operands(1, torch.float16)) is None
+    many = choose_form(shape_of(32, 1, (32, 8, 128), 4352), 16)
     assert many is not None and {*hopper.loaded} == {source(many, True)}
-    module._load_all.cache_clear()
-
-
-def test_many_keys_are_compiled_where_a_single_wave_is_never_full_enough(monkeypatch):
-    hopper = Hopper(monkeypatch)
-    module._load_all.cache_clear()
-    shape = shape_of(1, 1, (40, 40, 128), 4352, num_sms=114)
-    taken = [number for number in range(1, 40) if choose_sizes(replace(shape, num_requests=number), 16)]
-    assert taken[0] == 11, "5 fill 200 of 228 places, 11 fill 440 of 456"
-    q_THD = torch.zeros(1, 40, 128, dtype=torch.float16)
-    caches = (torch.zeros(4, 16, 40, 128, dtype=torch.float16) for _ in "kv")
-    assert bulk_sizes(shape, q_THD, *caches) is None and len(hopper.loaded) == 1
-    module._load_all.cache_clear()
 
 
 def test_operands_that_a_bulk_copy_cannot_read(monkeypatch):
     Hopper(monkeypatch)
     shape = shape_of(2, 1, (32, 8, 128))
-    assert bulk_sizes(shape, *operands(1, torch.float16)) is not None
-    assert bulk_sizes(shape, *operands(1, torch.float32)) is None
-    assert bulk_sizes(shape, *operands(1, torch.float16, page_size=8)) is None
+    assert wgmma_form(shape, *operands(1, torch.float16)) is not None
+    assert wgmma_form(shape, *operands(1, torch.float32)) is None
+    assert wgmma_form(shape, *operands(1, torch.float16, page_size=8)) is None
     q_THD, k_cache, v_cache = operands(1, torch.float16)
-    assert bulk_sizes(shape, q_THD, k_cache.transpose(0, 1).contiguous().transpose(0, 1), v_cache) is None
-    module._load_all.cache_clear()
+    assert wgmma_form(shape, q_THD, k_cache.transpose(0, 1).contiguous().transpose(0, 1), v_cache) is None
 
 
 @pytest.mark.parametrize("is_half", [False, True])
 @SHAPES
-@pytest.mark.parametrize("num_requests", [1, 32, 512])
-def test_compiles_for_sm90(num_requests, heads, q, is_half):
-    assert_compiles(choose_sizes(shape_of(num_requests, q, heads), 16), is_half)
-
-
-@pytest.mark.parametrize("is_half", [False, True])
-@pytest.mark.parametrize("q", [1, 2])
-def test_many_keys_compile_for_sm90(q, is_half):
-    assert_compiles(choose_sizes(shape_of(32, q, (32, 8, 128), most_kv=4352), 16), is_half)
-
-
-def assert_compiles(sizes: Sizes | None, is_half: bool) -> None:
-    assert sizes is not None
-    code = cuda_source.binary(source(sizes, is_half), "sm_90a")
-    assert code.startswith(b"\x7fELF") and b"bulk_attention" in code
+@pytest.mark.parametrize(("num_requests", "most_kv"), [(1, 336), (512, 336), (528, 4352)])
+def test_compiles_for_sm90(num_requests, most_kv, heads, q, is_half):
+    form = choose_form(shape_of(num_requests, q, heads, most_kv), 16)
+    assert form is not None
+    code = cuda_source.binary(source(form, is_half), "sm_90a")
+    assert code.startswith(b"\x7fELF") and b"wgmma_attention" in code
 
 
 def test_what_does_not_compile_says_why():
-    fitting = source(Sizes(1, 32, 8, 128, 16, groups=2, blocks=1), False)
-    odd = tuple((name, 7 if name == "STAGES" else value) for name, value in fitting.constants)
-    with pytest.raises(RuntimeError, match="a stage is always the same group's") as raised:
+    fitting = source(Form(1, 32, 8, 128, 16, blocks=1), False)
+    odd = tuple((name, 5 if name == "STAGES" else value) for name, value in fitting.constants)
+    with pytest.raises(RuntimeError, match="does not compile for sm_90a") as raised:
         cuda_source.binary(replace(fitting, constants=odd), "sm_90a")
-    assert "as in Sizes" in str(raised.value), "the bytes of shared memory are counted on both sides"
+    assert "as in Form" in str(raised.value), "the bytes of shared memory are counted on both sides"
 
 
 def few_keys(num_requests: int, q: int, **shape: int) -> Case:
@@ -180,11 +164,15 @@ CASES = [
     *(most_keys(b, q, num_kv_heads=8) for b in (33, 70, 130) for q in (1, 5)),
     Case(lengths=tuple((5, 5 + 37 * i % 380) for i in range(40)), num_kv_heads=8, page_size=128, max_kv=384),
     *(few_keys(b, q, num_kv_heads=8) for b in (1, 8, 33, 130) for q in (3, 4, 5, 6)),
-    *(few_keys(b, 4, num_kv_heads=2, group=6) for b in (1, 70)),
+    *(few_keys(b, q, num_kv_heads=2, group=6) for b in (1, 70) for q in (4, 5, 8)),
+    *(few_keys(b, 6, num_kv_heads=8, group=8) for b in (1, 40)),
     *(few_keys(b, q, num_kv_heads=3, group=3, head_dim=64) for b in (2, 60, 300) for q in (5, 8)),
     *(replace(few_keys(40, q, num_kv_heads=8), dtype=torch.float16) for q in (2, 5)),
-    *(many_keys(b, q, num_kv_heads=8) for b in (32, 66) for q in (1, 2)),
-    many_keys(130, 1, num_kv_heads=2, group=6),
+    *(many_keys(b, q, num_kv_heads=8) for b in (32, 66) for q in (1, 2, 5, 12)),
+    *(many_keys(130, q, num_kv_heads=2, group=6) for q in (1, 5, 8)),
+    *(many_keys(88, q, num_kv_heads=3, group=3, head_dim=64) for q in (1, 5, 16)),
+    replace(many_keys(32, 5, num_kv_heads=8), dtype=torch.float16),
+    many_keys(32, 5, num_kv_heads=8, page_size=64),
 ]
 
 
@@ -192,15 +180,15 @@ CASES = [
 def test_cases_are_this_kernels(case):
     step = make_step(case, torch.device("cpu"))
     shape = replace(LaunchShape.of(step.q_THD, step.k_cache, step.meta), num_sms=NUM_SMS)
-    assert choose_sizes(shape, case.page_size) is not None
+    assert choose_form(shape, case.page_size) is not None
 
 
 def attend(step: Step) -> torch.Tensor:
     shape = LaunchShape.of(step.q_THD, step.k_cache, step.meta)
-    sizes = bulk_sizes(shape, step.q_THD, step.k_cache, step.v_cache)
-    assert sizes is not None, "the case is not this kernel's"
+    form = wgmma_form(shape, step.q_THD, step.k_cache, step.v_cache)
+    assert form is not None, "the case is not this kernel's"
     given = step.q_THD, step.k_cache, step.v_cache, step.meta.kv_len_B, step.meta.block_table_BP
-    return bulk_attention(*given, step.scale, torch.empty_like(step.q_THD), sizes)
+    return wgmma_attention(*given, step.scale, torch.empty_like(step.q_THD), form)
 
 
 @pytest.mark.gpu
@@ -246,18 +234,43 @@ def test_a_request_has_the_same_bits_beside_any_others(num_requests, q):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("keys", [few_keys, most_keys, many_keys])
+@pytest.mark.parametrize("factor", [1, 20])
+def test_sums_follow_scores_that_rise(keys, factor):
+    """With the larger factor most rows have later keys whose scores exceed the first 64 keys' by far."""
+    step = make_step(keys(66, 5, num_kv_heads=8), CUDA)
+    step.q_THD.mul_(factor)
+    torch.cuda.synchronize()
+    step.check(attend(step))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("q", [1, 5])
+@pytest.mark.parametrize("keys", [few_keys, many_keys])
+def test_requests_without_keys_give_zeros(keys, q):
+    step = make_step(keys(66, q, num_kv_heads=8), CUDA)
+    torch.cuda.synchronize()
+    expected_BX = attend(step).view(66, -1).clone()
+    step.meta.kv_len_B[::3] = 0
+    expected_BX[::3] = 0
+    torch.cuda.synchronize()
+    assert torch.equal(attend(step).view(66, -1), expected_BX)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("q", "shape"),
     [
-        *((q, dict(num_kv_heads=8)) for q in (2, 5, 6)),
-        *((q, dict(num_kv_heads=3, group=3, head_dim=64)) for q in (5, 8)),
-        (4, dict(num_kv_heads=2, group=6)),
+        *((q, dict(num_kv_heads=8)) for q in (2, 5, 12)),
+        *((q, dict(num_kv_heads=3, group=3, head_dim=64)) for q in (5, 16)),
+        (8, dict(num_kv_heads=2, group=6)),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("num_requests", [3, 33, 130])
-def test_a_verify_pass_has_the_bits_of_passes_of_one_row(num_requests, q, shape):
-    step = make_step(few_keys(num_requests, q, **shape), CUDA)
+@pytest.mark.parametrize(("num_items", "keys"), [(24, few_keys), (264, few_keys), (1040, few_keys), (264, many_keys)])
+def test_a_verify_pass_has_the_bits_of_passes_of_one_row(num_items, keys, q, shape):
+    num_requests = num_items // shape["num_kv_heads"]
+    step = make_step(keys(num_requests, q, **shape), CUDA)
     torch.cuda.synchronize()
     out_BQHD = attend(step).view(num_requests, q, *step.q_THD.shape[1:])
     rows_BQHD, last_kv_len_B = step.q_THD.view(out_BQHD.shape), step.meta.kv_len_B
