@@ -28,7 +28,7 @@ from specbench.kernels import triton_support
 from specbench.kernels.attention.base import AttentionMetadata
 from specbench.kernels.attention.triton_attention import TritonAttention
 
-_NUM_KEYS, _MAX_KEYS, _PAGE = 200, 320, 16
+_NUM_KEYS, _ROOM, _PAGE = 200, 120, 16  # keys of a request, and how many more it may have
 _REPLAYS = 20
 CHOSEN = "bulk_tiles", "wgmma_tiles", "skinny_blocks"
 VARIANTS = {  # kernels of few rows, early launch, norms done by products
@@ -43,9 +43,9 @@ VARIANTS = {  # kernels of few rows, early launch, norms done by products
 class Pass:
     """A target's forward pass over `num_rows` rows of each request, with logits and argmax."""
 
-    def __init__(self, target: LlamaModel, num_requests: int, num_rows: int):
-        c, device = target.config, target.device
-        pages = _MAX_KEYS // _PAGE
+    def __init__(self, target: LlamaModel, num_requests: int, num_rows: int, num_keys: int = _NUM_KEYS):
+        c, device, max_keys = target.config, target.device, num_keys + _ROOM
+        pages = -(-max_keys // _PAGE)
         shape = num_requests * pages + 1, _PAGE, c.num_kv_heads, c.head_dim
         numbers = [torch.randn(2, *shape, dtype=target.dtype, device=device) for _ in target.layers]
         self.target = target
@@ -54,17 +54,17 @@ class Pass:
         every = num_requests * num_rows
         meta = AttentionMetadata.uniform(
             torch.arange(0, every + 1, num_rows, dtype=torch.int32, device=device),
-            torch.full((num_requests,), _NUM_KEYS, dtype=torch.int32, device=device),
+            torch.full((num_requests,), num_keys, dtype=torch.int32, device=device),
             table_RP,
             q=num_rows,
-            max_kv=_MAX_KEYS,
+            max_kv=max_keys,
         )
-        position_Q = torch.arange(_NUM_KEYS - num_rows, _NUM_KEYS, device=device)
+        position_Q = torch.arange(num_keys - num_rows, num_keys, device=device)
         slot_RQ = table_RP[:, position_Q // _PAGE].long() * _PAGE + position_Q % _PAGE
         ids_T = torch.arange(10, 10 + every, device=device)
         part = AttentionPart(0, every, meta)
         self.batch = ForwardBatch(ids_T, position_Q.repeat(num_requests), slot_RQ.flatten(), (part,))
-        self.attention = target.attention(TritonAttention(), _MAX_KEYS)
+        self.attention = target.attention(TritonAttention(), max_keys)
 
     def __call__(self) -> torch.Tensor:
         hidden = self.target.forward(self.batch, self.attention, self.caches)

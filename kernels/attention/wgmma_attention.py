@@ -93,28 +93,28 @@ def choose_form(shape: LaunchShape, page_size: int) -> Form | None:
     """By requests; None where Triton's kernel takes the launch.
 
     Measured on an H200 (benchmarks/attention.md, "Attention of few rows in CUDA C++"). A multiprocessor with one
-    request and KV head has all of its shared memory for them, so that more keys are there before the kernel waits; one
-    with several has two blocks, of which one copies while the other ends. Where numbers of keys differ much, the GPU
-    had better give each request and KV head to the first multiprocessor that is free. Over many keys Triton's kernel
-    splits those of too few requests among blocks.
+    request and KV head has all of its shared memory for them, if two blocks of it would not hold a few hundred keys
+    each: the more of them are there before the kernel waits, the better. One with several has two blocks, of which one
+    copies while the other ends. Where numbers of keys differ much, the GPU had better give each request and KV head to
+    the first multiprocessor that is free. Over many keys Triton's kernel splits those of too few requests among blocks.
     """
-    num_items = shape.num_requests * shape.num_kv_heads
-    match forms(shape, page_size):
-        case [alone, several]:
-            return alone if num_items <= shape.num_sms else several
-        case [many_keys] if _busy(num_items, many_keys.blocks * shape.num_sms) >= _MIN_BUSY:
-            return many_keys
-    return None
+    every, num_items = forms(shape, page_size), shape.num_requests * shape.num_kv_heads
+    if not every:
+        return None
+    if shape.most_kv > FEW_KEYS and _busy(num_items, every[0].blocks * shape.num_sms) < _MIN_BUSY:
+        return None
+    return every[0] if num_items <= shape.num_sms else every[-1]
 
 
 def forms(shape: LaunchShape, page_size: int) -> tuple[Form, ...]:
-    """What any number of requests may need: over few keys, of one block of a multiprocessor and of two."""
+    """What any number of requests may need; if there are two, the first is for one block of a multiprocessor."""
     if not shape.uniform or shape.head_dim not in _HEAD_DIMS or shape.max_q * shape.group > _MAX_ROWS:
         return ()
     heads = shape.num_kv_heads * shape.group, shape.num_kv_heads, shape.head_dim
     if shape.most_kv > FEW_KEYS:
         return (Form(shape.max_q, *heads, page_size, blocks=2, in_turn=False),)
-    return tuple(Form(shape.max_q, *heads, page_size, blocks) for blocks in (1, 2))
+    numbers = (2,) if shape.head_dim == _LINE else (1, 2)
+    return tuple(Form(shape.max_q, *heads, page_size, blocks) for blocks in numbers)
 
 
 def _busy(num_items: int, num_blocks: int) -> float:

@@ -165,15 +165,6 @@ def test_sustained_rounds():
     assert _rows("kernels.md", "The power limit", "| llama") == [cells_of(sustained_row(each)) for each in kept]
 
 
-def test_when_the_next_kernel_starts():
-    kept = _kept("attention-start-h200.json")["variants"]
-    starts = ("| Triton", "| CUDA C++", "| two chains", "| the next", "| eight warps")
-    rows = _rows("attention.md", "Attention of few rows in CUDA C++", *starts)
-    medians = {name: [f"{statistics.median(ms):.3f}" for ms in of_load.values()] for name, of_load in kept.items()}
-    assert {name: ms for name, *ms in rows} == medians
-    assert {tuple(of_load) for of_load in kept.values()} == {("4/1x128", "0/1x128", "4/8x128")}
-
-
 def test_sglang_beside():
     rows = _rows("race.md", "Beside SGLang", "| llama", "| smollm2")
     for row, cell in zip(rows, _kept("decode-race-h200-sglang.json"), strict=True):
@@ -265,14 +256,23 @@ def test_parts_of_a_round():
         assert list(figures) == _parts(rounds[cell]["kernels"], rounds[cell]["ms"] * 1e3)
 
 
-def test_rounds_with_attention_in_cuda():
-    rows = _rows("attention.md", "Attention of few rows in CUDA C++", "| llama", "| qwen", "| smollm2")
-    kept = _kept("attention-rounds-h200.json")["rounds"]
-    for row, found in zip([row for row in rows if len(row) == 6], kept, strict=True):
-        ratios = [a / b for a, b in zip(found["triton"], found["cuda"], strict=True)]
-        us = [f"{1e3 * statistics.median(found[name]):,.0f}" for name in ("triton", "cuda")]
-        ratio = f"{statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
-        assert row == [found["shape"], *found["cell"].split("/"), *us, ratio]
+def test_attention_of_few_rows():
+    kept = _kept("wgmma-attention-h200.json")
+    rows = _rows("attention.md", "Attention of few rows in CUDA C++", "| 1", "| 3", "| 6", "| 8")
+    passes = [each for each in kept["passes"] if "before" in each or each["keys"] > 1000]
+    for row, each in zip([row for row in rows if len(row) == 6], passes, strict=True):
+        before, now = each.get("before") or each["triton"], each["now"]
+        by_turn = [a / b for a, b in zip(before["ms"], now["ms"], strict=True)]
+        ratio = f"{statistics.median(by_turn):.3f} [{min(by_turn):.3f}, {max(by_turn):.3f}]"
+        ms = [f"{statistics.median(found['ms']):.2f}" for found in (before, now)]
+        clocks = [f"{found['mhz']:,}" for found in (before, now)]
+        assert row == ["{requests}x{rows}x{keys:,}".format(**each), *ms, ratio, *clocks]
+    names = {32: "8B", 9: "SmolLM2", 12: "Qwen2.5-1.5B"}
+    launches = [each for each in kept["launches"] if each["machine"] == 2]
+    rows = _rows("attention.md", "Attention of few rows in CUDA C++", *(f"| {name} |" for name in names.values()))
+    for row, each in zip(rows, launches, strict=True):
+        us = [f"{each[when]:.1f}" for when in ("before", "now")]
+        assert row == [names[each["heads"]], "{requests}x{rows}x{keys:,}".format(**each), *us]
 
 
 def test_attention_over_few_keys():

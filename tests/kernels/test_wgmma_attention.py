@@ -63,6 +63,7 @@ def test_a_multiprocessor_with_one_item_has_its_shared_memory_for_it():
     assert blocks == {1: 1, 16: 1, 17: 2, 128: 2}
     one, two = (Form(5, 32, 8, 128, 16, blocks) for blocks in (1, 2))
     assert (one.num_stages, two.num_stages) == (6, 3)
+    assert {choose_form(shape_of(number, 5, (9, 3, 64)), 16).blocks for number in (1, 128)} == {2}
 
 
 def test_what_triton_takes():
