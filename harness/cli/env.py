@@ -41,7 +41,7 @@ def env(format: Annotated[str, format_option("table", "json")] = "table") -> Non
 
 
 def flat(values: JsonObject, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested values as dotted names, with `unknown` for missing values."""
+    """Nested values as dotted names, with `unknown` for missing values and `none` for empty ones."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
@@ -51,4 +51,4 @@ def flat(values: JsonObject, prefix: str = "") -> Iterator[tuple[str, str]]:
         elif isinstance(value, (list, tuple)):
             yield f"{prefix}{key}", " ".join(map(str, value)) or "none"
         else:
-            yield f"{prefix}{key}", "unknown" if value is None else str(value)
+            yield f"{prefix}{key}", "unknown" if value is None else str(value) or "none"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -11,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from specbench.harness.store.code_state import NAMESPACE, git_output
 from specbench.harness.store.environment import GitState, git_state
-
-NAMESPACE = ".ns"  # symlinks in the checkout through which `specbench.*` is imported without an installation
 
 
 def own_checkout() -> Path | None:
@@ -35,7 +33,7 @@ def find_checkout(path: str | None) -> Path:
 def resolve_ref(checkout: Path, ref: str) -> str:
     """The commit that `ref` names; ValueError if git does not know it."""
     try:
-        return _git(checkout, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        return git_output(checkout, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     except subprocess.CalledProcessError as error:
         raise ValueError(f"ref: {ref!r} is not a commit, branch or tag of {checkout}") from error
 
@@ -48,7 +46,7 @@ def worktree(checkout: Path, sha: str) -> Iterator[Path]:
         path = Path(parent) / sha[:12]
         try:
             try:
-                _git(checkout, "worktree", "add", "--detach", "--force", str(path), sha)
+                git_output(checkout, "worktree", "add", "--detach", "--force", str(path), sha)
             except subprocess.CalledProcessError as error:
                 said = " ".join(error.stderr.split())
                 raise ValueError(f"ref: {sha} cannot be checked out beside {checkout}: {said}") from error
@@ -78,48 +76,6 @@ def code_identity(git: GitState | None, checkout: Path | None) -> str:
     if git.dirty or checkout is None:
         return git.describe()
     try:
-        return _git(checkout, "rev-parse", f"{git.sha}^{{tree}}")
+        return git_output(checkout, "rev-parse", f"{git.sha}^{{tree}}")
     except subprocess.CalledProcessError:  # a commit of another clone
         return git.sha
-
-
-def code_state(checkout: Path | None) -> str | None:
-    """Hash of the code in `checkout` in its current state: the commit, local edits and untracked files.
-
-    If two are equal, processes started at these times ran the same files. Only folders that are imported count: notes
-    and results may be written meanwhile. None if unknown: for an installed copy, or without git.
-    """
-    if checkout is None:
-        return None
-    folders = sorted(link.name for link in (checkout / NAMESPACE / "specbench").iterdir() if link.is_dir())
-    try:
-        committed = _git(checkout, "ls-tree", "HEAD", "--", *folders)
-        edited = _git(checkout, "diff", "--name-only", "--no-renames", "-z", "HEAD", "--", *folders)
-        unknown = _git(checkout, "ls-files", "--others", "--exclude-standard", "-z", "--", *folders)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    digest = hashlib.sha256(committed.encode())
-    for name in sorted({*edited.split("\0"), *(n for n in unknown.split("\0") if not _is_left_by_editor(n))} - {""}):
-        digest.update(name.encode("utf-8", errors="surrogateescape") + b"\0" + _content(checkout / name))
-    return digest.hexdigest()[:16]
-
-
-def _is_left_by_editor(name: str) -> bool:
-    """Whether it is an editor's swap, lock or backup file (`.x.py.swp`, `.#x.py`, `#x.py#`, `x.py~`), never
-    imported."""
-    parts = name.split("/")
-    return any(part.startswith(".") for part in parts) or parts[-1].startswith("#") or parts[-1].endswith("~")
-
-
-def _content(path: Path) -> bytes:
-    """Hash of a file; empty if it has been deleted meanwhile."""
-    try:
-        return hashlib.sha256(path.read_bytes()).digest()
-    except (FileNotFoundError, IsADirectoryError):  # a directory: a repository nested in the checkout
-        return b""
-
-
-def _git(checkout: Path, *words: str) -> str:
-    command = ["git", "-C", str(checkout), *words]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="surrogateescape", check=True)
-    return done.stdout.strip()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from specbench.harness.engines.base import NotReadyError
 from specbench.harness.exit_codes import ExitCode, NotComparableError
-from specbench.harness.experiments.ab_code import code_state, environment_of, own_checkout
+from specbench.harness.experiments.ab_code import environment_of, own_checkout
 from specbench.harness.experiments.ab_sides import name_it
 from specbench.harness.experiments.run import ROWS_ALONE
 from specbench.harness.judge.comparable import ADVICE, differences
@@ -29,6 +29,7 @@ from specbench.harness.store.ab_blocks import missing_blocks
 from specbench.harness.store.ab_record import AbPlan, AbRecord, Side, SideRecord
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.block_records import add_record
+from specbench.harness.store.code_state import code_state
 from specbench.harness.store.prompts import copy_prompts
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specbench.harness.engines.base import ResolvedArm
-from specbench.harness.experiments.ab_code import code_state, own_checkout
+from specbench.harness.experiments.ab_code import own_checkout
 from specbench.harness.run.estimate import block_estimate
 from specbench.harness.run.machine_watch import Watcher
 from specbench.harness.run.prepare import PreparedRun
@@ -17,6 +17,7 @@ from specbench.harness.run.progress import Place, Progress
 from specbench.harness.run.runner import Arms
 from specbench.harness.store.ab_blocks import missing_blocks
 from specbench.harness.store.ab_record import AbPlan
+from specbench.harness.store.code_state import code_state
 from specbench.harness.store.run_directory import RunDirectory
 
 

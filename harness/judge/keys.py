@@ -109,7 +109,7 @@ def _hardware(environment: Environment) -> dict[str, str]:
 
 def _versions(run: Described) -> dict[str, str]:
     software, git = run.environment.software or Software(), run.git or GitState()
-    versions = {"specbench commit": git.sha, "local changes": git.dirty, "python": software.python}
+    versions = {"specbench commit": git.sha, "local changes": git.changes or git.dirty, "python": software.python}
     versions |= {"CUDA of torch": software.torch_cuda, **software.packages}
     return {name: _text(value) for name, value in versions.items() if value is not None}
 

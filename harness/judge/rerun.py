@@ -81,9 +81,9 @@ def _command(begin: str, arms: Sequence[str], options: str) -> str:
 def rerun_command(before: str, after: str, arm: str, options: str) -> str:
     """`specbench ab` for two commits, or why there is none: local changes and installed copies cannot be run again."""
     for commit in (before, after):
-        if not _COMMIT.fullmatch(commit.rstrip("+")):
+        if not _COMMIT.fullmatch(commit.partition("+")[0]):
             return f"measuring again from a checkout: {commit} is not a commit"
-        if commit.endswith("+"):
+        if "+" in commit:
             return f"measuring again without local changes: {commit[:12]}+ cannot be checked out"
     sides = [shlex.quote(f"ref:{commit[:12]} {shlex.quote(arm)}") for commit in (before, after)]
     return " ".join(filter(None, [f"specbench ab -A {sides[0]} -B {sides[1]}", options]))

@@ -14,17 +14,28 @@ from pathlib import Path
 
 import psutil
 
+from specbench.harness.store.code_state import code_state
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GitState:
-    """Commit of the specbench checkout, and whether its working tree differs."""
+    """Commit of the specbench checkout, and whether its working tree differs. `changes`: hash of the code with local
+    changes, so that runs of one commit with different ones are told apart; empty: no changes; None: unknown, as in
+    older records."""
 
     sha: str | None = None
     branch: str | None = None
     dirty: bool | None = None
+    changes: str | None = None
 
     def describe(self) -> str:
-        return f"{self.sha or 'no commit'}{' with local changes' if self.dirty else ''}"
+        changes = f" with local changes{f' ({self.changes})' if self.changes else ''}"
+        return f"{self.sha or 'no commit'}{changes if self.dirty else ''}"
+
+    @property
+    def revision(self) -> str:
+        """The commit, for local changes with `+` and their hash if it is known; empty without a commit."""
+        return f"{self.sha}{f'+{self.changes or str()}' if self.dirty else ''}" if self.sha else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,10 +155,12 @@ def git_state(directory: Path | None = None) -> GitState | None:
     if project is None or not project.is_file() or 'name = "specbench-harness"' not in project.read_text():
         return None
     status = _output(["git", "-C", str(where), "status", "--porcelain"])
+    changes = code_state(project.parent) if status else status
     return GitState(
         sha=_output(["git", "-C", str(where), "rev-parse", "--verify", "-q", "HEAD"]),
         branch=_output(["git", "-C", str(where), "branch", "--show-current"]),
         dirty=None if status is None else status != "",
+        changes=changes,
     )
 
 

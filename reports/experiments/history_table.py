@@ -42,7 +42,7 @@ class SegmentedSeries:
                     found[n] = f"driven differently: from now on {commit.driven}"
                 elif (step := by_commit.get(id(commit))) is not None:
                     accepted = ", accepted" if step.accepted else ""
-                    since = step.before.commit[:12]
+                    since = short_commit(step.before.commit)
                     found[n] = f"{step.verdict} {change_text(step.change)} since {since}{accepted}"
         return found
 
@@ -109,7 +109,7 @@ def history_json(entries: Sequence[Mapping[str, Any]], problems: Sequence[Proble
 
 
 def short_commit(commit: str) -> str:
-    """A git hash shortened, with its mark for local changes; a run id is kept whole."""
-    bare = commit.rstrip("+")
-    is_hash = len(bare) == 40 and all(c in "0123456789abcdef" for c in bare)
-    return (bare[:12] if is_hash else bare) + ("+" if commit.endswith("+") else "")
+    """A git hash shortened, with its mark for local changes and the start of theirs; a run id is kept whole."""
+    bare, plus, changes = commit.partition("+")
+    is_hash = len(bare) in (40, 64) and all(c in "0123456789abcdef" for c in bare)
+    return f"{bare[:12]}{plus}{changes[:8]}" if is_hash else commit

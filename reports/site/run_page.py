@@ -191,7 +191,8 @@ def _changes(follows: Follows | None) -> list[Section]:
         sentences.append(
             "Nothing recorded differs: commit, configuration, hardware, software and settings are the same."
         )
-    if any(one.record.git and one.record.git.dirty for one in (follows.run, before)):
+    git = [one.record.git or GitState() for one in (follows.run, before)]
+    if any(one.dirty for one in git) and not (git[0].changes and git[0].revision == git[1].revision):
         sentences.append("A checkout had local changes, which are not recorded: the code may differ.")
     return [Section(title=title, links=(before.link,), sentences=tuple(sentences), tables=(table,) if table else ())]
 

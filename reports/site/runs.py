@@ -18,12 +18,14 @@ from specbench.harness.roofline.machines import roofline_of
 from specbench.harness.stats.slos import Slos
 from specbench.harness.store.ab_judgement import AB_FILE, AB_SCHEMA, Judgement
 from specbench.harness.store.codec import read_document
+from specbench.harness.store.environment import GitState
 from specbench.harness.store.results import ArmSummary, BlockFigures, Results
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.text import slug
 from specbench.reports.document import Cell
 from specbench.reports.experiments.certificate import certificate_table, certificate_worst
+from specbench.reports.experiments.history_table import short_commit
 from specbench.reports.experiments.verdict_table import verdict_table
 from specbench.reports.profile.files import read_profiles
 from specbench.reports.run.accuracy_view import AccuracyView, view_accuracy
@@ -97,8 +99,7 @@ class SiteRun:
 
     @property
     def commit(self) -> str:
-        git = self.record.git
-        return f"{git.sha[:12]}{'+' if git.dirty else ''}" if git and git.sha else "-"
+        return short_commit((self.record.git or GitState()).revision) or "-"
 
     @property
     def accuracy(self) -> AccuracyView | None:

@@ -82,7 +82,7 @@ def accept(history: Path, entry: Accepted, points: tuple[Point, ...]) -> Path:
     if not named:
         newest = ", ".join(dict.fromkeys(commit[:12] for commit in commits[-10:])) or "none"
         raise ValueError(f"commit: {entry.commit!r} has no point here; the newest that have: {newest}")
-    if len([commit for commit in named if not commit.endswith("+")]) > 1:
+    if len({commit.partition("+")[0] for commit in named}) > 1:
         raise ValueError(f"commit: {entry.commit!r} is the start of several commits; give more of it")
     path = history / FILE
     dated = {**asdict(entry), "utc": entry.utc or utc()}

@@ -14,6 +14,7 @@ from specbench.harness.judge.keys import comparison_keys
 from specbench.harness.judge.rerun import load_options
 from specbench.harness.judge.stored import StoredRun
 from specbench.harness.metrics.figures import COMPARED, SYNCS_PER_ROUND, Figure
+from specbench.harness.store.environment import GitState
 from specbench.harness.store.files import sha256_json
 from specbench.harness.store.inputs_record import ModelRecord
 from specbench.harness.store.run_record import RunRecord
@@ -27,9 +28,9 @@ class Point:
     """One metric of one arm in one run. `value`: median over the repeats.
 
     case: hash of model, workload and sampling. arm, full_arm: its label, and its full configuration, whether the label
-    shows it or not. fingerprint: hash of the hardware, with its text. commit: as in git, `+` for local changes; the run
-    id if the code came from no checkout. driven: how its engine was driven, in process or HTTP; None if the run does
-    not record it. options: of the run's command, which a paired rerun needs too.
+    shows it or not. fingerprint: hash of the hardware, with its text. commit: as in git, for local changes with `+` and
+    their hash; the run id if the code came from no checkout. driven: how its engine was driven, in process or HTTP;
+    None if the run does not record it. options: of the run's command, which a paired rerun needs too.
     """
 
     run_id: str
@@ -175,8 +176,7 @@ def _commits(points: list[Point]) -> list[Commit]:
 
 
 def _commit(run: StoredRun) -> str:
-    git = run.record.git
-    return f"{git.sha}{'+' if git.dirty else ''}" if git and git.sha else run.run_id
+    return (run.record.git or GitState()).revision or run.run_id
 
 
 def _model(record: RunRecord) -> dict[str, str]:

@@ -132,8 +132,10 @@ def find_suspects(series: Series, accepted: Collection[str] = (), min_effect: fl
 
 
 def is_named(commit: str, accepted: Collection[str]) -> bool:
-    """Whether one of `accepted` is this commit, in full or by prefix."""
-    return any(commit.startswith(name) for name in accepted)
+    """Whether one of `accepted` is this commit, in full or by prefix; the hash of local changes too (`3f21af4+9c`)."""
+    sha, plus, changes = commit.partition("+")
+    parts = (name.partition("+") for name in accepted)
+    return any(sha.startswith(start) and (plus + changes).startswith(mark + more) for start, mark, more in parts)
 
 
 def _boundaries(commits: Sequence[Commit], accepted: Collection[str]) -> dict[int, str]:

@@ -20,7 +20,7 @@ from specbench.harness.store.codec import read_document, write_document
 from specbench.harness.store.safe_paths import path_inside
 
 INDEX = ".index.json"
-_INDEX_SCHEMA = "specbench.history-index/5"  # to be raised with every change of what a point holds
+_INDEX_SCHEMA = "specbench.history-index/6"  # to be raised with every change of what a point holds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,12 +16,12 @@ import pytest
 
 from specbench.harness.experiments.ab_code import (
     code_identity,
-    code_state,
     environment_of,
     find_checkout,
     resolve_ref,
     worktree,
 )
+from specbench.harness.store.code_state import code_state
 from specbench.harness.store.environment import GitState, git_state
 from specbench.harness.store.run_directory import RunDirectory
 

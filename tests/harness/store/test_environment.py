@@ -6,6 +6,7 @@ from pathlib import Path
 from specbench.harness.store.environment import (
     Cpu,
     Environment,
+    GitState,
     Hardware,
     allowed_variables,
     collect_environment,
@@ -37,6 +38,46 @@ def test_no_git_state_outside_a_checkout_nor_from_another_project(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "specbench-harness"\n')
     state = git_state(tmp_path)
     assert state is not None and state.sha is None and state.dirty is True
+
+
+def test_local_changes_are_told_apart_by_the_code_that_they_make(tmp_path):
+    """Edits and new files do; what is not code, a file that git ignores and the same edit again do not."""
+    checkout = small_checkout(tmp_path)
+    clean = git_state(checkout)
+    assert clean is not None and clean.dirty is False and clean.changes == "" and clean.revision == clean.sha
+    file, states = checkout / "kernels" / "one.py", []
+    for text in ("x = 2\n", "x = 3\n"):
+        file.write_text(text)
+        states.append(git_state(checkout))
+    (checkout / "kernels" / "new.py").write_text("y = 1\n")
+    states.append(git_state(checkout))
+    (checkout / "notes.txt").write_text("not code")
+    (checkout / "kernels" / "one.pyc").write_text("ignored")
+    assert git_state(checkout) == states[-1]
+    assert len({state.changes for state in states}) == 3 and all(state.changes and state.dirty for state in states)
+    (checkout / "kernels" / "new.py").unlink()
+    assert git_state(checkout) == states[1], "also with notes"
+    assert states[1].revision == f"{clean.sha}+{states[1].changes}"
+    assert states[1].describe() == f"{clean.sha} with local changes ({states[1].changes})"
+
+
+def test_a_state_of_an_older_record_has_no_hash_of_its_changes():
+    state = GitState(sha="a" * 40, dirty=True)
+    assert state.revision == "a" * 40 + "+" and state.describe() == "a" * 40 + " with local changes"
+    assert GitState().revision == "" and GitState().describe() == "no commit"
+
+
+def small_checkout(folder: Path) -> Path:
+    """A commit of one file of code."""
+    (folder / "kernels").mkdir()
+    (folder / "kernels" / "one.py").write_text("x = 1\n")
+    (folder / ".ns" / "specbench").mkdir(parents=True)
+    (folder / ".ns" / "specbench" / "kernels").symlink_to("../../kernels")
+    (folder / "pyproject.toml").write_text('[project]\nname = "specbench-harness"\n')
+    (folder / ".gitignore").write_text("*.pyc\n")
+    for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "first")):
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True, cwd=folder)
+    return folder
 
 
 def test_gpu_lines_with_unknown_values():

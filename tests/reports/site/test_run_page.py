@@ -191,6 +191,20 @@ def test_run_pages_lead_to_the_run_before_and_say_what_changed(path, tmp_path):
     assert "No earlier run on this site" in first
 
 
+@pytest.mark.parametrize(("before", "now", "is_said"), [(None, None, True), ("1a", "2b", True), ("1a", "1a", False)])
+def test_local_changes_may_differ_unless_their_hashes_are_known_and_equal(path, tmp_path, before, now, is_said):
+    made = []
+    for n, changes in enumerate((before, now), start=1):
+        made.append(copied(path, tmp_path / "runs", n, started=f"2026-02-0{n}T00:00:00Z", sha="b" * 40))
+        file = made[-1] / "run.json"
+        raw = json.loads(file.read_text())
+        file.write_text(json.dumps({**raw, "git": {**raw["git"], "dirty": True, "changes": changes}}))
+    build_site([tmp_path / "runs"], tmp_path / "site")
+    html = (tmp_path / "site" / "runs" / f"{made[1].name}.html").read_text()
+    assert ("the code may differ" in html) is is_said
+    assert read(made[1]).commit == f"bbbbbbbbbbbb+{now or ''}"
+
+
 def test_files_are_listed_with_their_hashes_and_checked(path, tmp_path):
     copy = copied(path, tmp_path, 1, started=BEGAN, sha="b" * 40)
     (copy / "notes.txt").write_text("mine")

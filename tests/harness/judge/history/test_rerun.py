@@ -78,7 +78,11 @@ def test_the_command_is_one_that_ab_reads():
 
 @pytest.mark.parametrize(
     ("before", "after", "why"),
-    [(A, B + "+", "without local changes: bbbbbbbbbbbb+"), ("20260101T000000Z-run-12345678", B, "is not a commit")],
+    [
+        (A, B + "+", "without local changes: bbbbbbbbbbbb+ cannot"),
+        (A + "+1a2b", B, "without local changes: aaaaaaaaaaaa+ cannot"),
+        ("20260101T000000Z-run-12345678", B, "is not a commit"),
+    ],
 )
 def test_what_is_no_commit_cannot_be_run_again(before, after, why):
     assert why in rerun_command(before, after, "no-spec", "")

@@ -14,6 +14,7 @@ from specbench.harness.judge.history import points, store
 from specbench.harness.judge.history.accepted import Accepted, accept, accepted_commits, read_accepted
 from specbench.harness.judge.history.adding import ADDED, ALREADY, add_run
 from specbench.harness.judge.history.points import build_series, points_of
+from specbench.harness.judge.history.steps import is_named
 from specbench.harness.judge.history.store import INDEX, read_history
 from specbench.harness.judge.stored import read_run, read_runs
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
@@ -170,11 +171,28 @@ def test_sides_of_an_experiment_are_no_series(tmp_path):
 
 
 def test_local_changes_are_another_commit(tmp_path):
-    made = [*runs(tmp_path / "made", 1), *runs(tmp_path / "made", 1, changes=(("git.dirty", True),))]
-    for run in made:
-        add_run(tmp_path / "h", run)
+    """Those of older runs, whose hash is not known, are one more; two runs of the same changes are one point."""
+    states = [(), *((("git.dirty", True), ("git.changes", changes)) for changes in (None, "1a", "2b", "2b"))]
+    for changes in states:
+        add_run(tmp_path / "h", *runs(tmp_path / "made", 1, changes=changes))
     series = build_series(read_history(tmp_path / "h").points)
-    assert {c.commit for s in series for c in s.commits} == {"0" * 40, "0" * 40 + "+"}
+    commit = "0" * 40
+    numbers = {commit: 1, f"{commit}+": 1, f"{commit}+1a": 1, f"{commit}+2b": 2}
+    assert series and all({c.commit: c.num_runs for c in one.commits} == numbers for one in series)
+
+
+def test_accepting_local_changes(tmp_path):
+    """By their hash, as tables show it; the commit alone means all of its changes, the start of several is refused."""
+    local = (("git.dirty", True), ("git.changes", "1a2b3c4d5e6f7890"))
+    for run in runs(tmp_path / "made", 2, changes=local):
+        add_run(tmp_path / "h", run)
+    points, commit = read_history(tmp_path / "h").points, f"{1:040x}"
+    accept(tmp_path / "h", Accepted(commit=f"{commit}+1a2b3c4d"), points)
+    assert accepted_commits(read_accepted(tmp_path / "h"), "no-spec", "tps") == [f"{commit}+1a2b3c4d"]
+    assert is_named(f"{commit}+1a2b3c4d5e6f7890", [f"{commit[:39]}+1a2b3c4d"]) and is_named(f"{commit}+1a", [commit])
+    assert not is_named(f"{commit}+1a", [f"{commit}+2b"]) and not is_named(commit, [f"{commit}+"])
+    with pytest.raises(ValueError, match="start of several commits"):
+        accept(tmp_path / "h", Accepted(commit="0000000"), points)
 
 
 def test_accepting(tmp_path):
