@@ -3,9 +3,10 @@
     PYTHONPATH=.ns python3 benchmarks/attention_passes.py llama-3.1-8b 32x5x4224 64x5x4224 1x1x200 --output passes.json
 
 Loads are REQUESTSxROWSxKEYS: so many rows of each request, whose last keys are theirs (random bf16 weights, with logits
-and argmax, forward_gpu.py). Each pass is replayed for `SECONDS`, in turns, `REPEATS` times; printed are milliseconds of
-one pass, the median with its range, and medians of the clock of the multiprocessors and of the power, sampled by
-nvidia-smi. Unlike rounds (sustained_rounds.py), passes need no prompts, so that long contexts take seconds.
+and argmax, forward_gpu.py). Each pass is replayed for `SECONDS`, in turns, `REPEATS` times after one on a cool GPU that
+does not count, and in the opposite order every other time. Printed are milliseconds of one pass, the median with its
+range, and medians of the clock of the multiprocessors and of the power, sampled by nvidia-smi. Unlike rounds
+(sustained_rounds.py), passes need no prompts, so that long contexts take seconds.
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ def measure(target: LlamaModel, load: str, sampler: Sampler) -> dict[str, list[d
     if not error < 0.05:
         raise SystemExit(f"{load}: logits differ by {error:.3f} of the largest; nothing is timed")
     found: dict[str, list[dict[str, float]]] = {name: [] for name in graphs}
-    for _ in range(REPEATS):
-        for name, graph in graphs.items():
-            found[name].append(replayed(graph, sampler))
+    for repeat in range(-1, REPEATS):
+        for name in graphs if repeat % 2 else reversed(graphs):
+            timed = replayed(graphs[name], sampler)
+            found[name] += [timed] if repeat >= 0 else []
     return found
 
 

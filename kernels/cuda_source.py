@@ -111,8 +111,8 @@ def binary(source: Source, arch: str) -> bytes:
 
 
 def warpgroup_product(columns: int, is_half: bool, first_by_column: bool = False) -> str:
-    """The instruction wgmma m64nCOLUMNSk16, spelt out as a string of C: it names each of a thread's sums, of which
-    there are as many as its own name says. Operands after the sums: both matrices, and whether it adds to the sums."""
+    """The instruction wgmma m64nCOLUMNSk16, spelt out as a string of C, since it names each of a thread's COLUMNS / 2
+    sums. Operands after these: both matrices, and whether it adds to the sums."""
     kind, num_sums = "f16" if is_half else "bf16", columns // 2
     first, second, adds = (f"%{num_sums + i}" for i in range(3))
     names = ", ".join(f"%{i}" for i in range(num_sums))

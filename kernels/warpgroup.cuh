@@ -17,19 +17,19 @@ __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// No sum is read before.
+// Keeps the compiler from reading sums before the products are done.
 template <int COUNT>
 __device__ __forceinline__ void from_here(float (&sums)[COUNT]) {
 #pragma unroll
   for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// A thread's sums of 64 outputs by N rows, rounded, to lines of rows: outputs of a warp are two words of a line.
-template <int N>
-__device__ __forceinline__ void store_rows(u32 lines, const float (&d)[N]) {
+// A thread's sums of 64 outputs by COUNT * 2 rows, rounded, to lines of rows: outputs of a warp are two words of a line.
+template <int COUNT>
+__device__ __forceinline__ void store_rows(u32 lines, const float (&d)[COUNT]) {
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
 #pragma unroll
-  for (int t = 0; t < N / 4; t++)
+  for (int t = 0; t < COUNT / 4; t++)
     asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(
                      word_at(lines, t * 8 + lane % 8, warp * 2 + lane / 8 % 2)),
                  "r"(rounded_pair(d[t * 4], d[t * 4 + 1])), "r"(rounded_pair(d[t * 4 + 2], d[t * 4 + 3])) : "memory");

@@ -24,6 +24,7 @@ constexpr float MASKED = -1.0e30f;  // a difference of two of them is 0, not NaN
 constexpr float SLACK = 8;          // powers of two
 static_assert(STAGES * (STAGE + 16) + LINES * Q_LINE + 2 * WEIGHTS + WARPS * N * 4 + 16 == SHARED, "as in Form");
 static_assert(PAGE % BOX == 0 && D % LINE == 0, "boxes and lines must be whole");
+static_assert(LINES <= 2, "outputs leave through the weights' two places");
 
 // [octet][line][key][LINE]
 __device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, int slot, int head, u32 barrier, u64 policy) {
@@ -144,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, BLOCKS)
     if (item >= gridDim.x) meet();  // the item before has left
     if (num_steps == 0 && lane == 0) barrier_arrive(q_empty);
     for (int step = 0; step < num_steps; step++, turn.skip(1)) {
-      const u32 keys = stages + turn.stage * STAGE, values = keys + KEYS_BYTES, lines = weights + step % 2 * WEIGHTS;
+      const u32 keys = stages + turn.stage * STAGE, values = keys + KEYS_BYTES, of_step = weights + step % 2 * WEIGHTS;
       barrier_wait(full + turn.stage * 8, turn.parity);
       float score[N / 2];
       begin_products();
@@ -174,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, BLOCKS)
       auto weigh = [&] {
 #pragma unroll
         for (int i = 0; i < N / 2; i++) weight[i] = exp2_of(score[i] - peak[i / 4][i % 2]);
-        store_rows(lines, weight);
+        store_rows(of_step, weight);
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // products read it, and zeros, once all have met
       };
       // A row's sums are relative to a peak that scores may exceed by a little: it seldom has to follow (FlashAttention-4).
@@ -218,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, BLOCKS)
       for (int k = 0; k < KEYS / 16; k++)
 #pragma unroll
         for (int line = 0; line < LINES; line++)
-          multiply_values(acc[line], operand(values + k * 2 * OCTET + line * 1024, OCTET), operand(lines + k * 32));
+          multiply_values(acc[line], operand(values + k * 2 * OCTET + line * 1024, OCTET), operand(of_step + k * 32));
       commit_products();
       wait_for_products<0>();
 #pragma unroll

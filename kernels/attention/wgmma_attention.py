@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import torch
@@ -36,9 +36,8 @@ _FILE = Path(__file__).parents[1] / "wgmma_attention.cu"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a compilation depends on: rows of a request, heads, the cache's form, and blocks of a multiprocessor.
-    `in_turn`: of a launch, whose blocks take one request and KV head after another; otherwise there is a block for
-    each."""
+    """Rows of a request, heads, the cache's form, blocks of a multiprocessor; and whether blocks take one request and
+    KV head after another, or there is one for each. All but the last are constants of a compilation."""
 
     rows: int
     num_heads: int
@@ -76,15 +75,17 @@ def wgmma_form(shape: LaunchShape, q_THD: Tensor, k_cache: Tensor, v_cache: Tens
     """The launch of `wgmma_attention` for causal rows of these operands; None where Triton's kernel takes them. What
     other numbers of requests need is compiled too: a run that meets them later does not compile in measured time."""
     page_size, head_dim = k_cache.shape[1], shape.head_dim
+    every = forms(shape, page_size)
     if not (
-        page_size % _BOX == 0
+        every
+        and page_size % _BOX == 0
         and k_cache.is_contiguous()
         and v_cache.is_contiguous()
         and cuda_source.takes(q_THD[:, 0], k_cache.view(-1, head_dim))
         and cuda_source.takes(q_THD[:, 0], v_cache.view(-1, head_dim))
     ):
         return None
-    for form in forms(shape, page_size):
+    for form in every:
         _load(form, q_THD.dtype == torch.float16, q_THD.device)
     return choose_form(shape, page_size)
 
@@ -92,11 +93,11 @@ def wgmma_form(shape: LaunchShape, q_THD: Tensor, k_cache: Tensor, v_cache: Tens
 def choose_form(shape: LaunchShape, page_size: int) -> Form | None:
     """By requests; None where Triton's kernel takes the launch.
 
-    Measured on an H200 (benchmarks/attention.md, "Attention of few rows in CUDA C++"). A multiprocessor with one
-    request and KV head has all of its shared memory for them, if two blocks of it would not hold a few hundred keys
-    each: the more of them are there before the kernel waits, the better. One with several has two blocks, of which one
-    copies while the other ends. Where numbers of keys differ much, the GPU had better give each request and KV head to
-    the first multiprocessor that is free. Over many keys Triton's kernel splits those of too few requests among blocks.
+    Measured on an H200 (benchmarks/attention.md, "Attention of few rows in CUDA C++"). A multiprocessor with several
+    requests and KV heads has two blocks, of which one copies while the other ends. One with a single request and KV
+    head has all of its shared memory for them, unless two blocks of it would hold a few hundred keys each anyway. Where
+    numbers of keys differ much, the GPU had better give each request and KV head to the first multiprocessor that is
+    free. Over many keys Triton's kernel splits those of too few requests among blocks.
     """
     every, num_items = forms(shape, page_size), shape.num_requests * shape.num_kv_heads
     if not every:
@@ -106,6 +107,7 @@ def choose_form(shape: LaunchShape, page_size: int) -> Form | None:
     return every[0] if num_items <= shape.num_sms else every[-1]
 
 
+@lru_cache(maxsize=4096)  # a step asks for each layer
 def forms(shape: LaunchShape, page_size: int) -> tuple[Form, ...]:
     """What any number of requests may need; if there are two, the first is for one block of a multiprocessor."""
     if not shape.uniform or shape.head_dim not in _HEAD_DIMS or shape.max_q * shape.group > _MAX_ROWS:
@@ -136,7 +138,8 @@ def wgmma_attention(
     device = q_THD.device
     num_items = kv_len_B.shape[0] * form.num_kv_heads
     assert kv_len_B.dtype == block_table_BP.dtype == torch.int32 and block_table_BP.stride(1) == 1
-    assert q_THD.shape[0] >= form.rows * kv_len_B.shape[0] and out_THD.is_contiguous()
+    assert q_THD.shape[0] >= form.rows * kv_len_B.shape[0]
+    assert out_THD.is_contiguous() and out_THD.data_ptr() % 16 == 0, "it is stored in words of 16 bytes"
     at_once = form.blocks * cuda_source.num_multiprocessors(device)
     num_blocks = min(num_items, at_once) if form.in_turn else num_items
     cuda_source.launch(

@@ -12,7 +12,7 @@ from kernels.product_cases import Hopper
 from specbench.kernels import cuda_source
 from specbench.kernels.attention.launch import FEW_KEYS, LaunchShape
 from specbench.kernels.attention.triton_attention import TritonAttention
-from specbench.kernels.attention.wgmma_attention import Form, choose_form, source, wgmma_attention, wgmma_form
+from specbench.kernels.attention.wgmma_attention import Form, choose_form, forms, source, wgmma_attention, wgmma_form
 
 CUDA = torch.device("cuda")
 # Query heads, KV heads, head dimension, most rows: Llama-3.1-8B, its part of four, Llama-2-70B, Qwen2.5-1.5B, SmolLM2.
@@ -118,12 +118,12 @@ def test_operands_that_a_bulk_copy_cannot_read(monkeypatch):
 
 @pytest.mark.parametrize("is_half", [False, True])
 @SHAPES
-@pytest.mark.parametrize(("num_requests", "most_kv"), [(1, 336), (512, 336), (528, 4352)])
-def test_compiles_for_sm90(num_requests, most_kv, heads, q, is_half):
-    form = choose_form(shape_of(num_requests, q, heads, most_kv), 16)
-    assert form is not None
-    code = cuda_source.binary(source(form, is_half), "sm_90a")
-    assert code.startswith(b"\x7fELF") and b"wgmma_attention" in code
+def test_compiles_for_sm90(heads, q, is_half):
+    few, many = ({source(form, is_half) for form in forms(shape_of(1, q, heads, kv), 16)} for kv in (336, 4352))
+    assert few and many <= few, "over many keys only the launch differs"
+    for each in few:
+        code = cuda_source.binary(each, "sm_90a")
+        assert code.startswith(b"\x7fELF") and b"wgmma_attention" in code
 
 
 def test_what_does_not_compile_says_why():
@@ -202,10 +202,17 @@ def test_rows_are_those_of_torch(case):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("q", [1, 2, 5])
-@pytest.mark.parametrize("num_requests", [3, 40])
-def test_nothing_behind_the_keys_shows(num_requests, q):
-    step = make_step(few_keys(num_requests, q, num_kv_heads=8), CUDA, garbage=float("nan"))
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(few_keys(b, q, num_kv_heads=8) for b in (3, 40) for q in (1, 2, 5, 12)),
+        *(few_keys(40, q, num_kv_heads=3, group=3, head_dim=64, page_size=64) for q in (1, 16)),
+        many_keys(33, 5, num_kv_heads=8, page_size=64),
+    ],
+    ids=str,
+)
+def test_nothing_behind_the_keys_shows(case):
+    step = make_step(case, CUDA, garbage=float("nan"))
     torch.cuda.synchronize()
     assert not attend(step).isnan().any()
 
@@ -224,7 +231,7 @@ def test_padding_requests_give_zeros(q):
 @pytest.mark.parametrize("q", [1, 2, 5])
 @pytest.mark.parametrize("num_requests", [7, 33, 120])
 def test_a_request_has_the_same_bits_beside_any_others(num_requests, q):
-    """Others' lengths move where its keys lie in shared memory and which warps take them."""
+    """Others' lengths move where its keys lie in shared memory."""
     case = few_keys(num_requests, q, num_kv_heads=8)
     step = make_step(case, CUDA)
     torch.cuda.synchronize()
@@ -268,10 +275,13 @@ def test_requests_without_keys_give_zeros(keys, q):
     ],
     ids=str,
 )
+@pytest.mark.parametrize("factor", [1, 20])
 @pytest.mark.parametrize(("num_items", "keys"), [(24, few_keys), (264, few_keys), (1040, few_keys), (264, many_keys)])
-def test_a_verify_pass_has_the_bits_of_passes_of_one_row(num_items, keys, q, shape):
+def test_a_verify_pass_has_the_bits_of_passes_of_one_row(num_items, keys, q, shape, factor):
+    """With the larger factor, rows have peaks of their own that follow at different steps."""
     num_requests = num_items // shape["num_kv_heads"]
     step = make_step(keys(num_requests, q, **shape), CUDA)
+    step.q_THD.mul_(factor)
     torch.cuda.synchronize()
     out_BQHD = attend(step).view(num_requests, q, *step.q_THD.shape[1:])
     rows_BQHD, last_kv_len_B = step.q_THD.view(out_BQHD.shape), step.meta.kv_len_B
