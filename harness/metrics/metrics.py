@@ -6,7 +6,7 @@ combines. The figures depend on the raw tables alone, so a stored run can be rep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
 import numpy as np
@@ -28,9 +28,10 @@ from specbench.harness.metrics.doubts import changed_output, doubts
 from specbench.harness.metrics.grouping import with_prompts
 from specbench.harness.metrics.imported_speedup import over_requests
 from specbench.harness.metrics.latency import latency_metrics, throughput_metrics
+from specbench.harness.metrics.over_repeats import spreads_of
 from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.metrics.speedup import baseline_of, speedup
-from specbench.harness.stats.spread import Spread, spreads, under
+from specbench.harness.stats.spread import under
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.results import (
     Acceptance,
@@ -161,6 +162,7 @@ def _summarise_arm(
     errors = [*whole_failures["error"], *requests.loc[requests["error"] != "", "error"]]
     steps = frames.steps[frames.steps["arm"] == label]
     is_compared = mine and baseline is not None and baseline.label != label
+    interrupted = _interrupted(label, whole_failures, frames)
     summary = ArmSummary(
         label=label,
         strategy=arm.strategy,
@@ -169,18 +171,18 @@ def _summarise_arm(
         num_repeats=len(mine),
         num_requests=len(requests),
         num_failed_requests=int(requests["finish_reason"].isin(["error", "abort"]).sum()),
-        spreads=_spreads(mine),
+        spreads=spreads_of(mine),
         acceptance=_pooled_acceptance(label, requests, steps, frames) if mine else None,
         speedup=_speedup(arm, baseline, blocks, frames.requests) if is_compared and baseline else None,
         categories=category_figures(label, baseline.label if is_compared and baseline else None, blocks, frames),
-        marks=(*arm.notes, *_driven_otherwise(arm, baseline), *_interrupted(label, whole_failures, frames)),
+        marks=(*arm.notes, *_driven_otherwise(arm, baseline), *interrupted),
     )
     of_arm = [block for block in blocks if block[0] == label]
     seen = [frames.seen[block] for block in of_arm if block in frames.seen]
     speculated = summary.speedup if baseline is not None and _speculates_beside(arm, baseline) else None
     doubted = doubts(arm, speculated, summary.acceptance, requests, steps, seen, len(of_arm)) if mine else ()
     changed = changed_output(requests) if mine and frames.temperature == 0 else ()
-    own = _marks(summary, len(whole_failures), len(arm.notes))
+    own = _marks(summary, len(whole_failures), bool(interrupted))
     return replace(summary, marks=(*summary.marks, *own, *doubted, *changed))
 
 
@@ -215,15 +217,6 @@ def _status(num_measured: int, num_failed: int) -> str:
     return "partial" if num_measured else "failed"
 
 
-def _spreads(blocks: Sequence[Figures]) -> dict[str, Spread]:
-    values: dict[str, list[float]] = {}
-    for figures in blocks:
-        for name, value in figures.items():
-            if value is not None:
-                values.setdefault(name, []).append(float(value))
-    return spreads(values)
-
-
 def _numbers(value: Acceptance | _Parts) -> Figures:
     """The scalar figures of `value` and of its parts, by dotted name."""
     found: dict[str, float | None] = {}
@@ -242,12 +235,12 @@ def _pooled_acceptance(label: str, requests: pd.DataFrame, steps: pd.DataFrame, 
     return with_counted(pooled, counted.to_dict())
 
 
-def _marks(summary: ArmSummary, num_failed_blocks: int, num_notes: int) -> Iterator[str]:
+def _marks(summary: ArmSummary, num_failed_blocks: int, was_begun: bool) -> Iterator[str]:
     if summary.status == "failed":
         yield f"failed: {summary.error}"
     elif num_failed_blocks:
         yield f"{num_failed_blocks} of {num_failed_blocks + summary.num_repeats} repeats failed"
-    if summary.status == "pending" and len(summary.marks) == num_notes:
+    if summary.status == "pending" and not was_begun:
         yield "not run"
     if summary.num_failed_requests:
         yield f"{summary.num_failed_requests} of {summary.num_requests} requests failed"

@@ -14,8 +14,8 @@ from specbench.harness.store.run_file import DERIVE_AGAIN
 from specbench.harness.store.schema import Frames
 from specbench.workloads.assets.cache import read_sha256
 
-RULES = 3
-"""Version of the rules for intervals and marks; increased when stored rows would get different ones."""
+RULES = 4
+"""Version of the rules for spreads, intervals and marks; increased when stored rows would get different ones."""
 
 
 def results(frames: Frames) -> Results:
@@ -33,8 +33,8 @@ def results_of(directory: RunDirectory) -> Results:
     """The results that a closed run stored, if its tables still have the hashes stored with them; otherwise they are
     derived again.
 
-    A run that was resumed and killed has newer blocks than its results. Summaries of arms made by other rules for
-    intervals and marks are made again from the stored figures, and blocks that lost their record since are marked.
+    A run that was resumed and killed has newer blocks than its results. Summaries of arms made by other rules are made
+    again from the stored figures, and blocks that lost their record since are marked.
     """
     found = _stored_results(directory)
     if found is None:

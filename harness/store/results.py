@@ -217,7 +217,7 @@ class AccuracyFigures:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
     """Derived once, when a run is closed. `accuracy`: for a run whose arms were scored. `rules`: version of the rules
-    for the intervals and marks of `arms`; 0: from before they had versions."""
+    for the spreads, intervals and marks of `arms`; 0: from before they had versions."""
 
     rules: int = 0
     arms: tuple[ArmSummary, ...] = ()

@@ -4,7 +4,9 @@ import pytest
 from run_samples import begun, chain_block, frame, phase, prefill, request, sample_run, step
 
 from specbench.harness.metrics.metrics import block_metrics
+from specbench.harness.metrics.over_repeats import spreads_of
 from specbench.harness.metrics.run_results import results
+from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.run_directory import RunDirectory
@@ -32,6 +34,26 @@ def test_summary_holds_medians_and_extremes_over_repeats(tmp_path):
     assert (tpot.median, tpot.min, tpot.max, tpot.n) == (12, 10, 20, 3)
 
 
+def test_a_kind_of_round_that_one_repeat_has_is_not_the_median_of_all():
+    """Two rounds of ten missed their graph in one repeat of three; a repeat that tells no kinds apart has none."""
+    whole = {"rounds_by_graph.full": 10, "rounds_by_drafts.4": 1.0, "tps": 5.0}
+    missed = {
+        "rounds_by_graph.full": 8,
+        "rounds_by_graph.none": 2,
+        "rounds_by_drafts.4": 0.8,
+        "rounds_by_drafts.0": 0.2,
+    }
+    found = spreads_of([whole, missed, whole, {"tps": 7.0}])
+    medians = {name: (spread.median, spread.max, spread.n) for name, spread in found.items()}
+    assert medians == {
+        "rounds_by_graph.full": (10, 10, 3),
+        "rounds_by_graph.none": (0, 2, 3),
+        "rounds_by_drafts.4": (1, 1, 3),
+        "rounds_by_drafts.0": (0, 0.2, 3),
+        "tps": (5, 7, 3),
+    }
+
+
 def test_failed_arm_is_a_row_with_its_error(tmp_path):
     baseline, eagle, failed = results(sample_run(tmp_path).frames()).arms
     assert failed.status == "failed" and failed.num_repeats == 0 and failed.spreads == {}
@@ -52,6 +74,12 @@ def test_a_repeat_that_failed_marks_the_arm_and_keeps_the_others(tmp_path):
 def test_arm_that_never_ran(tmp_path):
     run = RunDirectory.create(tmp_path, "x", begun("no-spec", "eagle"))
     assert [(arm.status, arm.marks) for arm in results(run.frames()).arms] == [("pending", ("not run",))] * 2
+
+
+def test_an_arm_that_never_ran_says_so_beside_how_it_is_driven(tmp_path):
+    run = RunDirectory.create(tmp_path, "x", begun("no-spec", "eagle"))
+    run.describe_arm("eagle", config=ArmSetup(driven="HTTP"))
+    assert [mark for mark in results(run.frames()).arms[1].marks if "speed-up" not in mark] == ["not run"]
 
 
 def test_failed_requests_and_large_residuals_are_marked():
