@@ -152,7 +152,8 @@ def git_state(directory: Path | None = None) -> GitState | None:
     where = directory or Path(__file__).resolve().parent
     root = _output(["git", "-C", str(where), "rev-parse", "--show-toplevel"])
     project = Path(root) / "pyproject.toml" if root else None
-    if project is None or not project.is_file() or 'name = "specbench-harness"' not in project.read_text():
+    said = project.read_text(encoding="utf-8", errors="replace") if project and project.is_file() else ""
+    if project is None or 'name = "specbench-harness"' not in said:
         return None
     status = _output(["git", "-C", str(where), "status", "--porcelain"])
     changes = code_state(project.parent) if status else status
@@ -165,9 +166,9 @@ def git_state(directory: Path | None = None) -> GitState | None:
 
 
 def _output(command: list[str]) -> str | None:
-    """What a command prints, stripped; None if it does not exist, fails or hangs."""
+    """What a command prints, stripped; None if it does not exist, fails or hangs. Names need not be UTF-8."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=15, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

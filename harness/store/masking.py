@@ -16,6 +16,7 @@ from typing import TypeVar, cast
 MASK = "[redacted]"
 _Record = TypeVar("_Record")
 
+_NO_PATHS = ("stop",)  # fields whose texts are compared with answers, where ~ is a character
 HOME = re.compile(r"(/home/|/Users/)([^/\\\s\"':;,]+)")
 # Not just `token`: --num-tokens and --stop-token-id are numbers; --api-key-env is the name of a variable.
 SECRET = r"(?:api_?-?key(?![-_]env)|access_?-?key|auth|secret|passw|credential|(?<!num[-_])token(?!s|iz|[-_]id))"
@@ -79,6 +80,6 @@ def _with_texts(value: object, change: Callable[[str], str]) -> object:
     if isinstance(value, Mapping):
         return {key: _with_texts(item, change) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value) if field.init]
+        names = [field.name for field in dataclasses.fields(value) if field.init and field.name not in _NO_PATHS]
         return dataclasses.replace(value, **{name: _with_texts(getattr(value, name), change) for name in names})
     return value

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,17 @@ def small_checkout(folder: Path) -> Path:
     for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "first")):
         subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True, cwd=folder)
     return folder
+
+
+def test_names_that_are_not_utf8_are_no_error(tmp_path):
+    """Of files in the checkout, and in what the project around an installed copy says of itself."""
+    checkout = small_checkout(tmp_path)
+    (tmp_path / "kernels" / os.fsdecode(b"caf\xe9.py")).write_text("x = 1\n")
+    subprocess.run(["git", "config", "core.quotepath", "false"], check=True, cwd=checkout)
+    state = git_state(checkout)
+    assert state is not None and state.dirty and state.changes
+    (tmp_path / "pyproject.toml").write_bytes(b'[project]\nname = "other"\nauthors = ["Andr\xe9"]\n')
+    assert git_state(checkout) is None
 
 
 def test_gpu_lines_with_unknown_values():

@@ -286,6 +286,15 @@ def test_paths_of_a_record_do_not_name_the_users_home(tmp_path, monkeypatch):
     assert RunDirectory.create(tmp_path, "y", begun("no-spec", model=described)).record.model == described
 
 
+def test_a_stop_string_is_no_path_below_the_users_home(tmp_path, monkeypatch):
+    """A run that goes on, and every run of a sweep, stop where the user said."""
+    monkeypatch.setenv("HOME", str(tmp_path / "alice"))
+    stop = ("~", "~/x", str(tmp_path / "alice"))
+    config = RunConfig(arms=(parse_arm("no-spec"),), stop=stop)
+    run = RunDirectory.create(tmp_path / "runs", "x", begun("no-spec", config=config))
+    assert RunDirectory.open(run.path).config_to_go_on().stop == run.record.measured_config.stop == stop
+
+
 def test_what_a_kill_left_before_a_rename_goes_when_the_run_goes_on(tmp_path):
     run = new_run(tmp_path)
     run.append("no-spec", 0, **chain_block([0, 0], k=0))
