@@ -89,7 +89,8 @@ def find_evaluation(
     run.json.
 
     `items`: the folder of the items' raw tables, relative to run.json. `gsm8k_files`: the user's test and train rows.
-    Raises ValueError for an unknown task, for rows that cannot be loaded, and for answers longer than `max_model_len`.
+    Raises ValueError for an unknown task, one without scores of items, rows that cannot be loaded, and answers longer
+    than `max_model_len`.
     """
     rows = None
     if GSM8K in asked.names and GSM8K not in _tasks_in(asked.include_path):
@@ -110,6 +111,7 @@ def find_evaluation(
         except Exception as error:  # lm-eval, datasets and the hub raise exceptions of many kinds
             raise ValueError(f"tasks: cannot load {', '.join(asked.names)}: {error}") from error
     for name, task in tasks.items():
+        _check_scores(name, task)
         _check_length(name, task, asked, max_model_len)
     notes = [
         f"few-shot examples of {name} are other rows of the evaluated split, as the task specifies"
@@ -150,6 +152,16 @@ def open_tasks(record: EvaluationRecord) -> Iterator[TaskManager]:
             if name not in manager.task_index:
                 raise ValueError(_unknown(name, manager.all_tasks))
         yield manager
+
+
+def _check_scores(name: str, task: ConfigurableTask) -> None:
+    """Arms are paired item by item, which takes one number an item: the perplexity of a text is that of all of them,
+    and lm-eval gives a pair of likelihood and length for each."""
+    if task.get_config("output_type") == "loglikelihood_rolling":
+        raise ValueError(
+            f"tasks: {name} is not allowed: its items have no scores of their own, by which arms are compared; score "
+            "it with specbench-lm-eval run"
+        )
 
 
 def _check_length(name: str, task: ConfigurableTask, asked: EvalConfig, max_model_len: int) -> None:

@@ -21,6 +21,14 @@ from specbench.harness.quality.lm_evaluation.store import read_accuracy  # noqa:
 from specbench.harness.store.run_directory import RunDirectory  # noqa: E402
 
 ARMS = ["-s", "no-spec", "-s", "ngram:k=2"]
+ROLLING = """\
+output_type: loglikelihood_rolling
+test_split: test
+doc_to_text: ""
+doc_to_target: "{{question}}"
+metric_list:
+  - metric: word_perplexity
+"""
 
 
 @pytest.fixture
@@ -73,6 +81,16 @@ def test_a_task_whose_examples_could_be_the_asked_row_is_refused(cli, words, run
     folder = write_tasks(tmp_path / "bare", examples="")
     result = cli(*words, "--include_path", folder, "-s", "no-spec", "--num_fewshot", "2")
     assert result.exit_code == 2 and "no rows for examples except the evaluated ones" in result.stderr
+    assert not runs.exists()
+
+
+def test_a_task_whose_items_have_no_scores_is_refused_before_anything_is_measured(cli, words, runs, tmp_path):
+    """lm-eval gives the perplexity of texts as pairs, which failed the arm after all of its tasks were answered."""
+    folder = write_tasks(tmp_path / "texts")
+    task = folder / "counting.yaml"
+    task.write_text(task.read_text().partition("output_type")[0] + ROLLING)
+    result = cli(*words, "--include_path", folder, "-s", "no-spec")
+    assert result.exit_code == 2 and "counting is not allowed: its items have no scores" in result.stderr
     assert not runs.exists()
 
 
