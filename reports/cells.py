@@ -13,6 +13,7 @@ from specbench.harness.store.results import Acceptance, ArmSummary, Speedup
 from specbench.reports.document import NOTHING as NOTHING
 
 WIDEST = 3.0
+_THOUSAND = 999.95  # 1,000 in four digits
 TOO_WIDE = f"inconclusive: interval wider than a factor of {WIDEST:g}"  # in place of a figure
 TPOT_RATIO = "TPOT ratio [95% CI]"  # the header of `tpot_ratio`
 NOT_JUDGED = "outputs not judged (forced acceptance)"
@@ -46,12 +47,12 @@ def number(value: float | None) -> str:
     """Up to four digits, whole numbers from 1,000: 0.381, 1.234, 123.4, 23,266."""
     if value is None:
         return NOTHING
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= _THOUSAND else f"{value:.4g}"
 
 
 def milliseconds(value: float | None) -> str:
     """Always four digits, so that columns line up: 8.050, 20.00, 123.4; whole numbers from 1,000."""
-    return number(value) if value is None or abs(value) >= 1000 else f"{value:#.4g}"
+    return number(value) if value is None or abs(value) >= _THOUSAND else f"{value:#.4g}"
 
 
 def factor(value: float | None, low: float | None = None, high: float | None = None) -> str:

@@ -220,7 +220,7 @@ def _as_columns(table: str, rows: Rows) -> dict[str, Sequence[Value]]:
 def _values(table: str, column: Column, given: Mapping[str, Sequence[Value]], num_rows: int) -> Sequence[Value]:
     if column.name in given:
         return given[column.name]
-    if column.same_as:
+    if column.same_as in given:
         return given[column.same_as]
     if column.default is None and column.fact is None:
         raise ValueError(f"{table}.{column.name}: missing ({column.doc})")

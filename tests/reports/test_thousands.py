@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from specbench.reports.cells import number
+from specbench.reports.cells import milliseconds, number
 from specbench.reports.charts.chart import Axis, Chart, Style
 from specbench.reports.charts.data_table import data_table
 from specbench.reports.charts.pictures import draw
@@ -79,3 +79,10 @@ def test_every_tick_of_a_page_has_a_format_with_commas(scale):
     text = json.dumps(specification(lines(scale)))
     wanted = {"log2": '"format": ",d"', "number": "',.6~r'", "whole": "',d'"}[scale]
     assert wanted in text and "~d" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(999.94, "999.9"), (999.96, "1,000"), (-999.96, "-1,000"), (1000, "1,000")]
+)
+def test_what_rounds_to_a_thousand_is_written_as_one(value, text):
+    assert number(value) == milliseconds(value) == text

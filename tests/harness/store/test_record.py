@@ -240,6 +240,9 @@ def test_defaults_are_filled_in():
     (row,) = build_table("steps", "a", 3, [given]).to_pylist()
     assert (row["arm"], row["repeat"]) == ("a", 3)
     assert (row["draft_depth"], row["num_padded_rows"], row["num_syncs"], row["graph"]) == (4, 5, 0, "none")
+    unknown = {k: v for k, v in given.items() if k not in ("num_rows", "num_proposed")}
+    (row,) = build_table("steps", "a", 3, [unknown]).to_pylist()
+    assert {row[name] for name in ("num_rows", "num_padded_rows", "num_proposed", "draft_depth")} == {None}
     (row,) = build_table("requests", "a", 0, [GOOD]).to_pylist()
     assert row["output_sha256"] == hash_token_ids([7, 7]) and row["error"] == ""
 
