@@ -9,9 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.schema import TABLES
 
 MAX_DRAFTS = 1 << 16
 """Of one request in one step. Acceptance is counted per number of drafts, so a huge number would take memory."""
+MAX_TOKENS = 1 << 24
+"""Of one request in one step, or in one piece of its stream. Each is a sample of ITL."""
 
 # By table and column: the smallest and the largest value.
 _ALLOWED: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
@@ -22,7 +25,7 @@ _ALLOWED: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
         "num_proposed": (0, MAX_DRAFTS),
         "draft_depth": (0, MAX_DRAFTS),
         "num_accepted": (0, MAX_DRAFTS),
-        "num_emitted": (0, None),
+        "num_emitted": (0, MAX_TOKENS),
     },
     "phases": {"repeat": (0, None), "duration_ns": (0, None)},
 }
@@ -55,7 +58,9 @@ def _problems(tables: Mapping[str, pa.Table]) -> Iterator[str]:
                 yield f"{name}: {column} is {low}; allowed: {least} or more"
             if high is not None and most is not None and high > most:
                 yield f"{name}: {column} is {high}; allowed: at most {most}"
-    requests = tables["requests"]
+    requests, steps = tables["requests"], tables["steps"]
+    for row in steps.filter(pc.greater(steps["draft_depth"], steps["num_proposed"])).slice(0, 1).to_pylist():
+        yield f"steps: draft_depth is {row['draft_depth']}; allowed: num_proposed, {row['num_proposed']}, or less"
     keys = ["arm", "repeat", "request_id"]
     counted = requests.select(keys).group_by(keys).aggregate([([], "count_all")])
     for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
@@ -69,3 +74,7 @@ def _problems(tables: Mapping[str, pa.Table]) -> Iterator[str]:
         wrong = answered.filter(pc.less(answered[later], answered[earlier])).slice(0, 1)
         for row in wrong.to_pylist():
             yield f"requests: {later} is {row[later]}; allowed: {earlier}, {row[earlier]}, or more"
+    for name, table in tables.items():
+        for known in TABLES[name]:
+            if known.fact is None and not known.is_newer and table[known.name].null_count:
+                yield f"{name}: {known.name} is missing; allowed: {known.doc}"
