@@ -107,7 +107,8 @@ class Outputs:
         if self.num_draft_tokens is None:
             return StepRow(seen.id, num_emitted, None, None, False, num_accepted + 1)
         proposed = self.num_draft_tokens - 1
-        return StepRow(seen.id, num_emitted, proposed, num_accepted, False, proposed + 1, self.depth)
+        depth = None if self.depth is None else min(self.depth, proposed)  # no path has more nodes than the tree
+        return StepRow(seen.id, num_emitted, proposed, num_accepted, False, proposed + 1, depth)
 
 
 def outputs_of(info: ServerInfo) -> Outputs:

@@ -46,7 +46,7 @@ def change(run: RunDirectory, table: str, column: str, value: object) -> None:
         ("steps", "num_accepted", 2147483647, f"steps: num_accepted is 2147483647; allowed: at most {MAX_DRAFTS}"),
         ("requests", "prompt_id", None, "requests: prompt_id is missing; allowed: the workload's id of the prompt"),
         ("steps", "num_emitted", 2147483647, f"steps: num_emitted is 2147483647; allowed: at most {MAX_TOKENS}"),
-        ("steps", "draft_depth", 5, "steps: draft_depth is 5; allowed: num_proposed, 0, or less"),
+        ("steps", "draft_depth", 5, "steps: draft_depth is 5; allowed: 0, since num_proposed is 0"),
         ("steps", "batch_size", 0, "steps: batch_size is 0; allowed: 1 or more"),
         ("phases", "duration_ns", -1, "phases: duration_ns is -1; allowed: 0 or more"),
     ],
@@ -56,3 +56,10 @@ def test_a_row_that_is_no_measurement(run, table, column, value, words):
     change(run, table, column, value)
     with pytest.raises(ValueError, match=re.escape(f"{run.path}: {words}")):
         RunDirectory.open(run.path).frames()
+
+
+def test_rows_of_a_tree_that_is_said_to_be_deeper_than_its_nodes_are_read(run):
+    """As SGLang's trees of few nodes once were."""
+    change(run, "steps", "num_proposed", 3)
+    change(run, "steps", "draft_depth", 5)
+    assert RunDirectory.open(run.path).frames().steps["draft_depth"].eq(5).any()

@@ -102,16 +102,20 @@ def test_steps_follow_each_other(child):
     assert {(row.is_prefill, row.num_rows) for _, row in rows} == {(True, 2), (False, 4)}
 
 
-def test_no_speculation_and_trees():
+@pytest.mark.parametrize(("num_steps", "depth"), [(2, 2), (5, 3)])
+def test_a_tree_is_at_most_as_deep_as_it_has_nodes(num_steps, depth):
+    with started() as child:
+        opened(child, **{**TREE, "speculative_num_steps": num_steps})
+        _, rows, _ = served(child, serve(request(0, 5, 10)))
+    assert {(row.num_proposed, row.draft_depth) for _, row in rows if not row.is_prefill} == {(3, depth)}
+
+
+def test_no_speculation():
     with started() as child:
         opened(child)
         _, rows, counters = served(child, serve(request(0, 5, 10)))
     assert [(row.num_emitted, row.num_proposed, row.num_accepted) for _, row in rows] == [(1, 0, 0)] * 7
     assert "engine.spec_accept_length" not in counters
-    with started() as child:
-        opened(child, **TREE)
-        _, rows, _ = served(child, serve(request(0, 5, 10)))
-    assert {(row.num_proposed, row.draft_depth) for _, row in rows if not row.is_prefill} == {(3, 2)}
 
 
 def test_where_drafts_vary_acceptance_is_not_known():
