@@ -38,6 +38,10 @@ __device__ __forceinline__ u32 address_in(u32 address, u32 block) {
   return there;
 }
 
+__device__ __forceinline__ void barrier_arrive_in_cluster(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }

@@ -143,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, BLOCKS)
     for (int t = 0; t < TILES; t++) peak[t][0] = peak[t][1] = MASKED;
     barrier_wait(q_full, q_parity);
     if (item >= gridDim.x) meet();  // the item before has left
-    if (num_steps == 0 && lane == 0) barrier_arrive(q_empty);
+    if (num_steps <= 0 && lane == 0) barrier_arrive(q_empty);
     for (int step = 0; step < num_steps; step++, turn.skip(1)) {
       const u32 keys = stages + turn.stage * STAGE, values = keys + KEYS_BYTES, of_step = weights + step % 2 * WEIGHTS;
       barrier_wait(full + turn.stage * 8, turn.parity);
@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, BLOCKS)
       begin_products();
 #pragma unroll
       for (int k = 0; k < D / 16; k++)
-        multiply_keys(score, operand(keys + k / 4 * 1024 + k % 4 * 32, OCTET), operand(queries + k / 4 * Q_LINE + k % 4 * 32), k);
+        multiply_keys(score, operand(keys, OCTET) + (k / 4 * 1024 + k % 4 * 32) / 16, operand(queries) + (k / 4 * Q_LINE + k % 4 * 32) / 16, k);
       commit_products();
       wait_for_products<0>();
       from_here(score);
@@ -219,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, BLOCKS)
       for (int k = 0; k < KEYS / 16; k++)
 #pragma unroll
         for (int line = 0; line < LINES; line++)
-          multiply_values(acc[line], operand(values + k * 2 * OCTET + line * 1024, OCTET), operand(of_step + k * 32));
+          multiply_values(acc[line], operand(values, OCTET) + (k * 2 * OCTET + line * 1024) / 16, operand(of_step) + k * 2);
       commit_products();
       wait_for_products<0>();
 #pragma unroll

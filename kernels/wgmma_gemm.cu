@@ -1,19 +1,20 @@
 // Matrix products of tens of rows, y = x @ weight.T, by warpgroup matrix instructions. See wgmma_gemm.py.
 //
 // A block owns M outputs of up to ROWS rows at a time. One thread streams weights and rows through shared memory in stages of LINE inputs, by
-// bulk tensor copies; weights before it waits for the kernel that computes x (programmatic dependent launch). Two warpgroups
+// bulk tensor copies; weights before it waits for the kernel that computes x (programmatic dependent launch). GROUPS warpgroups
 // multiply: the weights are the first operand (wgmma m64nROWSk16), so that numbers of rows need not be multiples of 64.
 //
 // Blocks of a cluster, SPLIT of them, have the same outputs and a part of the inputs each. Their sums meet in shared memory in a
 // fixed order, which does not depend on ROWS: a row's sums depend neither on ROWS nor on the other rows.
 //
-// Constants of a compilation: TILES of 64 outputs of a warpgroup, ROWS, STAGES, SPLIT, GATED (a warpgroup's first tile are gate
+// Constants of a compilation: GROUPS of warps, TILES of 64 outputs of each, ROW_BLOCKS of ROWS, STAGES, SPLIT, GATED (a warpgroup's first tile are gate
 // outputs, its second up outputs), HALF; registers of a thread: REGISTERS at first, later COPY_REGISTERS or MULTIPLY_REGISTERS;
 // the instruction MULTIPLY and its SUMS, see multiply().
 
 #include "warpgroup.cuh"
 
-constexpr int GROUPS = 2, THREADS = GROUPS * 128;  // that multiply
+constexpr int THREADS = GROUPS * 128;              // that multiply
+constexpr bool IN_PAIRS = SPLIT == 1 && ROW_BLOCKS % 2 == 0;  // of blocks that multiply the same weights
 constexpr int LINE = 64;                           // inputs: 128 bytes of a row, whose 16-byte words are swizzled
 constexpr int M = GROUPS * TILES * 64, HALF_M = M / 2;
 constexpr int OUTPUTS = GATED ? HALF_M : M;
@@ -25,21 +26,27 @@ constexpr int PITCH = 48;                               // bytes of a row of 16 
 constexpr int STAGING = 16 * PITCH;                     // bytes of a warp
 static_assert(ROWS % 16 == 0, "rows must be whole");
 static_assert(EARLY > 0, "a stage's rows are copied after its weights, so one stage of these comes first");
-static_assert(!GATED || TILES == 2, "gate and up belong together");
+static_assert(!GATED || (TILES == 2 && GROUPS == 2), "gate and up belong together");
 
-// A half of a stage's weights.
+// A half of a stage's weights, for both blocks of a pair.
 __device__ __forceinline__ void copy_weights(u32 at, const TensorMap& map, int input, int output, int part, u32 barrier,
                                              u64 policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(at), "l"(&map), "r"(input), "r"(output), "r"(part), "r"(barrier), "l"(policy)
-      : "memory");
+  if (IN_PAIRS)
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+        "[%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(at), "l"(&map), "r"(input), "r"(output), "r"(part), "r"(barrier), "h"((u16)3),
+        "l"(policy) : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(at), "l"(&map), "r"(input), "r"(output), "r"(part), "r"(barrier), "l"(policy)
+        : "memory");
 }
 
-__device__ __forceinline__ void copy_x(u32 at, const TensorMap& map, int input, u32 barrier) {
+__device__ __forceinline__ void copy_x(u32 at, const TensorMap& map, int input, int row, u32 barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(at),
-      "l"(&map), "r"(input), "r"(0), "r"(barrier) : "memory");
+      "l"(&map), "r"(input), "r"(row), "r"(barrier) : "memory");
 }
 
 // Operands of the instruction: its ROWS / 2 sums, both matrices, whether it adds to the sums.
@@ -47,7 +54,7 @@ __device__ __forceinline__ void multiply(float (&d)[ROWS / 2], u64 weights, u64 
   asm volatile(MULTIPLY : SUMS : "l"(weights), "l"(rows), "r"(adds));
 }
 
-// One stage after another, of one tile after another.
+// One stage after another, of one tile after another. Tiles of the same outputs, of ROW_BLOCKS blocks of rows, run side by side.
 struct TileTurn : Turn {
   int tile, step, last_step;
   const int first_step, num_steps;
@@ -61,6 +68,8 @@ struct TileTurn : Turn {
     if (++stage == STAGES) stage = 0, parity ^= 1;  // skip(1) in fewer instructions
     if (++step == last_step) step = first_step, tile += gridDim.x / SPLIT;
   }
+  __device__ __forceinline__ int output() const { return tile / ROW_BLOCKS * OUTPUTS; }
+  __device__ __forceinline__ int row() const { return tile % ROW_BLOCKS * ROWS; }
 };
 
 // Adds up the sums of the blocks of a cluster, which have a part of the inputs each. Block i keeps the i-th part of the rows.
@@ -111,16 +120,16 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
   const u32 stages = shared_address(shared), staging = stages + STAGES * STAGE;
   const u32 full = staging + THREADS / 32 * STAGING, empty = full + STAGES * 8;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int part = blockIdx.x % SPLIT, num_tiles = (num_outputs + OUTPUTS - 1) / OUTPUTS;
+  const int part = blockIdx.x % SPLIT, num_tiles = (num_outputs + OUTPUTS - 1) / OUTPUTS * ROW_BLOCKS;
 
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; s++) {
       barrier_init(full + s * 8, 1);
-      barrier_init(empty + s * 8, GROUPS);
+      barrier_init(empty + s * 8, IN_PAIRS ? 2 * GROUPS : GROUPS);
     }
     asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
   }
-  if (SPLIT == 1)
+  if (SPLIT == 1 && !IN_PAIRS)
     __syncthreads();
   else
     cluster_sync();
@@ -131,15 +140,17 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
       const u64 policy = evict_first();
       auto start_weights = [&](const TileTurn& turn) {
         const u32 barrier = full + turn.stage * 8;
-        const int first = turn.tile * OUTPUTS;
+        const int first = turn.output();
         barrier_expect(barrier, STAGE);
 #pragma unroll
-        for (int half = 0; half < 2; half++)
+        for (int half = 0; half < 2; half++) {
+          if (IN_PAIRS && half != blockIdx.x % 2) continue;  // the other block's
           copy_weights(stages + turn.stage * STAGE + half * (WEIGHT_STAGE / 2), weight_map, turn.step * LINE,
                        first + (GATED ? 0 : half * HALF_M), GATED ? half : 0, barrier, policy);
+        }
       };
       auto start_x = [&](const TileTurn& turn) {
-        copy_x(stages + turn.stage * STAGE + WEIGHT_STAGE, x_map, turn.step * LINE, full + turn.stage * 8);
+        copy_x(stages + turn.stage * STAGE + WEIGHT_STAGE, x_map, turn.step * LINE, turn.row(), full + turn.stage * 8);
       };
       TileTurn ahead(part, num_lines), behind(part, num_lines);
       while (ahead.stage < EARLY && ahead.tile < num_tiles) start_weights(ahead), ahead.next();
@@ -156,18 +167,24 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
     }
     __syncwarp();
     if (SPLIT > 1) cluster_sync(), cluster_sync();  // as in meet()
+    if (IN_PAIRS) cluster_sync();
     return;
   }
 
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLY_REGISTERS));
   const int group = warp / 4;
   auto release = [&](int stage) {
-    if (threadIdx.x % 128 == 0) barrier_arrive(empty + stage * 8);
+    if (threadIdx.x % 128 == 0) {
+      if (IN_PAIRS)
+        for (u32 block = 0; block < 2; block++) barrier_arrive_in_cluster(address_in(empty + stage * 8, block));
+      else
+        barrier_arrive(empty + stage * 8);
+    }
   };
   float acc[TILES][ROWS / 2];
   TileTurn turn(part, num_lines);
   while (turn.tile < num_tiles) {
-    const int tile = turn.tile;
+    const int first_output = turn.output(), first_row = turn.row() + part * OCTETS * 8;
     int before = -1;
     for (int i = 0; i < turn.num_steps; i++, turn.next()) {
       barrier_wait(full + turn.stage * 8, turn.parity);
@@ -193,7 +210,6 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
     // the multiprocessors that have none of these.
     if (turn.tile >= num_tiles) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 
-    const int first_row = part * OCTETS * 8;
 #if SPLIT > 1
     float sums[TILES][OCTETS * 4] = {};
     meet(sums, acc, stages, part);
@@ -204,7 +220,7 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
     const u32 staged = staging + warp * STAGING;
 #pragma unroll
     for (int m = 0; m < (GATED ? 1 : TILES); m++) {
-      const int output = tile * OUTPUTS + (GATED ? group : group * TILES + m) * 64 + warp % 4 * 16;
+      const int output = first_output + (GATED ? group : group * TILES + m) * 64 + warp % 4 * 16;
       float added[2] = {};
       for (int h = 0; h < 2; h++) {
         const int at = output + lane / 4 + h * 8;
@@ -229,10 +245,11 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
         asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(q[0]), "=r"(q[1]), "=r"(q[2]), "=r"(q[3])
                      : "r"(staged + lane / 2 * PITCH + lane % 2 * 16) : "memory");
         const int row = octet * 8 + lane / 2, at = output + lane % 2 * 8;
-        if (row < OCTETS * 8 && first_row + row < num_rows && at < num_outputs)
+        if (row < OCTETS * 8 && part * OCTETS * 8 + row < ROWS && first_row + row < num_rows && at < num_outputs)
           asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(out + (long long)(first_row + row) * num_outputs + at),
                        "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]) : "memory");
       }
     }
   }
+  if (IN_PAIRS) cluster_sync();  // the other block arrives at this one's barriers
 }

@@ -1,15 +1,14 @@
-"""Matrix products of 49 to 128 and of 145 to 160 rows on Hopper GPUs, in CUDA C++ (wgmma_gemm.cu).
+"""Matrix products of 49 to 320 rows on Hopper GPUs, in CUDA C++ (wgmma_gemm.cu).
 
 Between the few rows of a decode step (bulk_gemm.py) and those of prompts (cuBLAS) lie the rows of many requests, or of
 drafts that are verified. Weights are read before the kernel waits for the one before it, which must not write them;
-gate and up are multiplied in one kernel. A row has the same sums wherever this kernel takes it: among 49 and among 80
-rows, and for large weights among 160.
+gate and up are multiplied in one kernel. A row has the same sums wherever this kernel takes it among up to 160 rows.
 Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up rows).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -18,39 +17,55 @@ from torch import Tensor
 
 from specbench.kernels import bulk_gemm, cuda_source
 
-ROW_BLOCKS = (64, 80, 96, 128, 160)  # numbers of rows are padded to one of these: each is a compilation
-MIN_ROWS, MAX_ROWS = bulk_gemm.MAX_ROWS + 1, ROW_BLOCKS[-1]
-_PADDED_MOST = range(129, 145)  # numbers of rows that no block fits well
-_WARPGROUPS = 2  # that multiply; a third copies
+BLOCK_ROWS = (64, 80, 96, 128, 160)  # rows of a block: numbers of rows are padded to these, each is a compilation
+MIN_ROWS, MAX_ROWS = bulk_gemm.MAX_ROWS + 1, 2 * BLOCK_ROWS[-1]
+_PADDED = 128  # rows from which on cuBLAS is faster than padding by a ninth
 _LINE = 64  # inputs of a stage: 128 bytes of a row
-_STAGING_BYTES = _WARPGROUPS * 4 * 16 * 48  # through which outputs leave
+_STAGING_BYTES = 4 * 16 * 48  # of a warpgroup, through which outputs leave
 _MAX_STAGES = 8
 _MIN_ELEMENTS = 1 << 21
-_OUTPUTS, _GATED_OUTPUTS = 128, 256  # of a block, gate and up counted
 _MOST_TILES = 2  # of a block
 _NUM_SMS = 132  # multiprocessors of an H100 or H200
 # Clusters that run at once on them, by blocks of a cluster (cuOccupancyMaxActiveClusters on an H200).
-_CLUSTERS = {4: 30, 3: 39, 2: 66}
+_CLUSTERS = {7: 15, 4: 30, 3: 39, 2: 66}
+_LONG_PART = 1280  # inputs: with shorter ones, seven blocks of a cluster meet for too little
 _FILE = Path(__file__).with_name("wgmma_gemm.cu")
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Outputs that a block multiplies at a time (gate and up counted), padded rows, and the number of blocks that have
-    a part of the inputs each."""
+    """Outputs that a block multiplies at a time (gate and up counted), its rows, the number of blocks that have a part
+    of the inputs each, and the number of those that have other rows."""
 
     outputs: int
     rows: int
     split: int = 1
+    row_blocks: int = 1
+
+    def num_blocks(self, num_outputs: int) -> int:
+        """Of tiles of all these outputs (gate and up counted); each has one of its own."""
+        return -(-num_outputs // self.outputs) * self.row_blocks * self.split
+
+    @property
+    def groups(self) -> int:
+        """Of warps that multiply; one more copies."""
+        return 3 if self.outputs == 192 else 2
+
+    @property
+    def cluster(self) -> int:
+        """Blocks that share inputs or weights."""
+        return 2 if self.split == 1 and self.row_blocks % 2 == 0 else self.split
 
     @property
     def num_stages(self) -> int:
-        return min((cuda_source.MAX_SHARED_BYTES - _STAGING_BYTES) // (self._stage_bytes + 16), _MAX_STAGES)
+        return min(
+            (cuda_source.MAX_SHARED_BYTES - self.groups * _STAGING_BYTES) // (self._stage_bytes + 16), _MAX_STAGES
+        )
 
     @property
     def shared_bytes(self) -> int:
         barriers = 2 * 8 * self.num_stages
-        return self.num_stages * self._stage_bytes + _STAGING_BYTES + barriers
+        return self.num_stages * self._stage_bytes + self.groups * _STAGING_BYTES + barriers
 
     @property
     def _stage_bytes(self) -> int:
@@ -61,12 +76,14 @@ class Tiles:
         """Of a thread: at first, of one that copies, of one that multiplies. As few as hold the sums (256 outputs of
         128 rows in two parts spill one): the blocks of the kernel before must fit beside these, or no weights are read
         early."""
-        sums = self.outputs // (64 * _WARPGROUPS) * self.rows // 2
+        sums = self.outputs // (64 * self.groups) * self.rows // 2
         while_they_meet = sums // self.split if self.split > 1 else 0
         copying, multiplying = 32, min(_multiple_of_8(sums + max(40, 24 + while_they_meet)), 232)
         for_one_instruction = _multiple_of_8(self.rows // 2 + 28)
-        at_first = max(_multiple_of_8(-(-(_WARPGROUPS * multiplying + copying) // 3)), for_one_instruction)
-        multiplying = (3 * at_first - copying) // (8 * _WARPGROUPS) * 8
+        at_first = max(
+            _multiple_of_8(-(-(self.groups * multiplying + copying) // (self.groups + 1))), for_one_instruction
+        )
+        multiplying = ((self.groups + 1) * at_first - copying) // (8 * self.groups) * 8
         return dict(REGISTERS=at_first, COPY_REGISTERS=copying, MULTIPLY_REGISTERS=multiplying)
 
 
@@ -100,30 +117,51 @@ def choose_tiles(
 ) -> Tiles | None:
     """The launch of a shape; None where other kernels are faster, and for sizes that bulk copies do not take.
 
-    Measured on an H200 (benchmarks/forward_gpu.py): of the numbers of parts of the inputs with which all clusters run
-    at once, the largest is best. Weights that give work to few multiprocessors gain with few rows only, and so do those
-    whose second wave of tiles is small. An output projection to a vocabulary is up to 3% faster in Triton or cuBLAS. In
-    rounds of 160 rows one after another (sustained_rounds.py there) all four products of a layer gain together; 320 and
-    640 rows lose, and so does a pass over 144, padded to 160.
+    Measured on an H200 (benchmarks/kernels.md, "Products of 49 to 320 rows in CUDA C++"). Weights that give work to few
+    multiprocessors gain with few rows only, and so do those whose second wave of tiles is small. An output projection
+    to a vocabulary is up to 3% faster in Triton or cuBLAS, and 144 rows, padded to 160, are faster in cuBLAS. From 160
+    rows on all four products of a layer gain more together than each by itself.
     """
     parts = 2 if is_gated else 1
     if num_outputs * num_inputs < _MIN_ELEMENTS or num_outputs % (8 * parts) or num_inputs % 8:
         return None
-    outputs = _GATED_OUTPUTS if is_gated else _OUTPUTS
-    num_tiles = -(-num_outputs // outputs)
-    if num_tiles > _MOST_TILES * num_sms or num_rows in _PADDED_MOST:
+    row_blocks = -(-num_rows // BLOCK_ROWS[-1])
+    rows = next(block for block in BLOCK_ROWS if block * row_blocks >= num_rows)
+    padded = rows * row_blocks
+    if padded > _PADDED and num_rows <= 0.9 * padded:
         return None
-    rows = next(block for block in ROW_BLOCKS if block >= num_rows)
+    widths = (256,) if is_gated else (128,) if row_blocks == 1 else (128, 192)
+    every = [
+        _split(Tiles(outputs, rows, row_blocks=row_blocks), num_outputs, num_inputs, num_sms) for outputs in widths
+    ]
+    tiles = max(every, key=lambda each: _busy(each.num_blocks(num_outputs), num_sms))
+    num_tiles = tiles.num_blocks(num_outputs) // tiles.split
+    if num_tiles > _MOST_TILES * num_sms:
+        return None
+    busy = _busy(tiles.num_blocks(num_outputs), num_sms)
+    return tiles if busy >= _least_busy(padded, is_gated and num_tiles <= num_sms) else None
+
+
+def _split(tiles: Tiles, num_outputs: int, num_inputs: int, num_sms: int) -> Tiles:
+    """In as many parts of the inputs as still have all clusters run at once."""
+    num_tiles = tiles.num_blocks(num_outputs)
+    is_long = tiles.rows > 80 and num_inputs >= 7 * _LONG_PART
+    most = 7 if is_long else min(4, num_inputs // _LINE)
     fitting = (split for split, clusters in _CLUSTERS.items() if num_tiles * _NUM_SMS <= clusters * num_sms)
-    split = next((split for split in fitting if num_inputs >= split * _LINE), 1)
-    num_blocks = num_tiles * split
-    num_waves = -(-num_blocks // num_sms)
-    return Tiles(outputs, rows, split) if num_blocks >= _busy(rows) * num_waves * num_sms else None
+    return replace(tiles, split=next((split for split in fitting if split <= most), 1))
 
 
-def _busy(rows: int) -> float:
-    """The share of multiprocessors that must have work, on average over all waves of tiles."""
-    return 0.33 if rows <= 80 else 0.6
+def _busy(num_blocks: int, num_sms: int) -> float:
+    """The share of multiprocessors that have work, on average over all waves of blocks."""
+    return num_blocks / (-(-num_blocks // num_sms) * num_sms)
+
+
+def _least_busy(padded: int, is_one_gated_wave: bool) -> float:
+    if padded <= 80:
+        return 0.33
+    if padded > BLOCK_ROWS[-1]:
+        return 0.84
+    return 0.5 if is_one_gated_wave else 0.6
 
 
 def wgmma_linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, tiles: Tiles) -> Tensor:
@@ -139,8 +177,10 @@ def wgmma_gated(x_TI: Tensor, gate_up_XI: Tensor, tiles: Tiles) -> Tensor:
 @cache
 def source(tiles: Tiles, is_gated: bool, is_half: bool) -> cuda_source.Source:
     constants: dict[str, int | str] = dict(
-        TILES=tiles.outputs // (64 * _WARPGROUPS),
+        GROUPS=tiles.groups,
+        TILES=tiles.outputs // (64 * tiles.groups),
         ROWS=tiles.rows,
+        ROW_BLOCKS=tiles.row_blocks,
         STAGES=tiles.num_stages,
         SPLIT=tiles.split,
         GATED=int(is_gated),
@@ -171,16 +211,16 @@ def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bo
     assert x_TI.stride(1) == 1 and weight_OI.is_contiguous(), "columns must be dense"
     assert weight_OI.shape == (parts * num_outputs, num_inputs) and weight_OI.dtype == x_TI.dtype
     assert bias_O is None or (bias_O.dtype == x_TI.dtype and bias_O.is_contiguous())
-    assert 1 < num_rows <= tiles.rows and num_outputs % 8 == 0 and num_inputs % 8 == 0
+    assert 1 < num_rows <= tiles.rows * tiles.row_blocks and num_outputs % 8 == 0 and num_inputs % 8 == 0
     device = x_TI.device
     out_TO = torch.empty((num_rows, num_outputs), dtype=x_TI.dtype, device=device)
     function = cuda_source.load(source(tiles, is_gated, x_TI.dtype == torch.float16), tiles.shared_bytes, device)
-    num_tiles = -(-num_outputs // (tiles.outputs // parts))
+    num_blocks = tiles.num_blocks(parts * num_outputs)
     if tiles.split == 1:  # blocks that meet have one tile each: sums overwrite what the next tile's copies would
-        num_tiles = min(num_tiles, cuda_source.num_multiprocessors(device))
+        num_blocks = min(num_blocks, cuda_source.num_multiprocessors(device) // tiles.cluster * tiles.cluster)
     cuda_source.launch(
         function,
-        cuda_source.Grid(num_tiles * tiles.split, 128 * (_WARPGROUPS + 1), tiles.shared_bytes, tiles.split),
+        cuda_source.Grid(num_blocks, 128 * (tiles.groups + 1), tiles.shared_bytes, tiles.cluster),
         device,
         _x_map(x_TI, tiles.rows),
         _weight_map(weight_OI, parts, tiles.outputs // 2),

@@ -1,5 +1,7 @@
 """Products of tens of rows in CUDA C++: launches that fit, code that compiles, and on a GPU the right sums."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from kernels.product_cases import (
@@ -16,9 +18,9 @@ from kernels.product_cases import (
 
 from specbench.kernels import cuda_source, wgmma_gemm
 from specbench.kernels.wgmma_gemm import (
+    BLOCK_ROWS,
     MAX_ROWS,
     MIN_ROWS,
-    ROW_BLOCKS,
     Tiles,
     choose_tiles,
     source,
@@ -28,18 +30,24 @@ from specbench.kernels.wgmma_gemm import (
 )
 
 VOCABULARY = 128256
+MOST_OF_A_BLOCK = BLOCK_ROWS[-1]
+LLAMAS = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]  # Llama-3.1-8B's, whole
 LARGE = [shape for shape in SHAPES if shape[1] >= 4096 and shape[0] not in (VOCABULARY, 1536)]  # Llama's
 
 
-@pytest.mark.parametrize("rows", [MIN_ROWS, 64, 65, 97, MAX_ROWS])
+@pytest.mark.parametrize("rows", [MIN_ROWS, 64, 65, 97, MOST_OF_A_BLOCK, MAX_ROWS])
 @pytest.mark.parametrize(("outputs", "inputs", "is_gated"), LARGE)
 def test_launches_fit(rows, outputs, inputs, is_gated):
     tiles = choose_tiles(rows, outputs, inputs, is_gated)
-    assert tiles is not None and tiles.rows >= rows and tiles.rows in ROW_BLOCKS
+    if tiles is None:
+        assert rows == MAX_ROWS and (outputs, inputs) not in LLAMAS, "parts of models give work to too few"
+        return
+    assert tiles.rows * tiles.row_blocks >= rows and tiles.rows in BLOCK_ROWS
     assert tiles.num_stages >= 3 and tiles.shared_bytes <= cuda_source.MAX_SHARED_BYTES
     registers = tiles.registers
-    assert 2 * registers["MULTIPLY_REGISTERS"] + registers["COPY_REGISTERS"] <= 3 * registers["REGISTERS"]
-    assert 384 * registers["REGISTERS"] <= 1 << 16 and all(count % 8 == 0 for count in registers.values())
+    most = (tiles.groups + 1) * registers["REGISTERS"]
+    assert tiles.groups * registers["MULTIPLY_REGISTERS"] + registers["COPY_REGISTERS"] <= most
+    assert 128 * most <= 1 << 16 and all(count % 8 == 0 for count in registers.values())
     meeting = (tiles.split - 1) * -(-tiles.rows // 8 // tiles.split) * 8 * tiles.outputs * 4
     assert meeting <= tiles.num_stages * tiles._stage_bytes, "sums that meet take the place of the stages"
 
@@ -63,9 +71,35 @@ def test_what_other_kernels_take(shape):
     assert choose_tiles(64, *shape) is None
 
 
-@pytest.mark.parametrize("shape", [(17920, 1536, True), (2048, 8192, False)], ids=str)
-def test_blocks_for_half_of_a_card_gain_with_few_rows_only(shape):
-    assert [choose_tiles(rows, *shape) is None for rows in (64, 80, 96, 128, 160)] == [False] * 2 + [True] * 3
+def test_blocks_for_half_of_a_card_gain_with_few_rows_or_where_silu_is_saved():
+    def is_left(*shape):
+        return [choose_tiles(rows, *shape) is None for rows in (64, 80, 96, 128, 160, 320)]
+
+    assert is_left(2048, 8192, False) == [False] * 2 + [True] * 4
+    assert is_left(17920, 1536, True) == [False] * 5 + [True], "Qwen2.5-1.5B's gate and up: 70 blocks of 132"
+    assert is_left(17920, 1536, False) == [False] * 2 + [True] * 4, "without SiLU"
+
+
+def test_long_inputs_are_split_among_seven_blocks():
+    """Qwen2.5-1.5B's down: twelve tiles, whose clusters of seven run at once."""
+    assert [choose_tiles(rows, 1536, 8960, False).split for rows in (64, 80, 96, 128, 160)] == [4, 4, 7, 7, 7]
+    assert choose_tiles(160, 1536, 8192, False) is None, "in shorter parts, of which four would give work to 48 blocks"
+    assert choose_tiles(160, 2048, 8960, False) is None, "only 15 clusters of seven run at once, and 16 would have to"
+
+
+def test_many_rows_are_cut_in_two_blocks():
+    def chosen(rows):
+        return [choose_tiles(rows, *shape, is_gated=shape[0] == 28672) for shape in LLAMAS]
+
+    for block in (96, 128, 160):
+        plain = Tiles(128, block, split=2, row_blocks=2)
+        assert chosen(2 * block) == [replace(plain, outputs=192), plain, Tiles(256, block, row_blocks=2), plain]
+    assert [tiles.cluster for tiles in chosen(MAX_ROWS)] == [2] * 4, "parts of the inputs, or blocks that share weights"
+    assert {rows for rows in range(161, MAX_ROWS + 1) if None not in chosen(rows)} == {
+        *range(173, 193),
+        *range(231, 257),
+        *range(289, 321),
+    }, "padding by a ninth is too much"
 
 
 def test_a_second_wave_with_little_work_is_left_to_cublas():
@@ -74,6 +108,7 @@ def test_a_second_wave_with_little_work_is_left_to_cublas():
     is_left = [choose_tiles(160, tiles * 128, 4096, False) is None for tiles in (132, 133, 158, 159)]
     assert is_left == [False, True, True, False]
     assert None not in (choose_tiles(rows, 17920, 1536, False) for rows in (64, 80)), "few rows gain all the same"
+    assert choose_tiles(160, 140 * 256, 4096, True) is None, "gate and up in two waves neither"
 
 
 def test_rows_that_would_be_padded_most_go_to_cublas():
@@ -92,9 +127,10 @@ def test_all_numbers_of_rows_are_compiled_when_one_is_first_met(hopper):
     x, weight = torch.zeros(MIN_ROWS, 4096, dtype=torch.float16), torch.zeros(6144, 4096, dtype=torch.float16)
     assert wgmma_tiles(x[1:], weight) is None and not hopper.loaded, "few rows meet nothing"
     assert wgmma_tiles(x, weight) == choose_tiles(MIN_ROWS, 6144, 4096, False)
-    assert {dict(source.constants)["ROWS"] for source in hopper.loaded} == {*ROW_BLOCKS}
+    met = {(dict(source.constants)["ROWS"], dict(source.constants)["ROW_BLOCKS"]) for source in hopper.loaded}
+    assert met == {(rows, 1) for rows in BLOCK_ROWS} | {(rows, 2) for rows in (96, 128, 160)}
     before = len(hopper.loaded)
-    assert wgmma_tiles(x.new_zeros(MAX_ROWS, 4096), weight) == choose_tiles(MAX_ROWS, 6144, 4096, False)
+    assert wgmma_tiles(x.new_zeros(MAX_ROWS, 4096), weight) == choose_tiles(MAX_ROWS, 6144, 4096, False) is not None
     assert len(hopper.loaded) == before
 
 
@@ -116,11 +152,11 @@ def test_a_layer_multiplies_by_it(hopper, monkeypatch):
 
 
 @pytest.mark.parametrize("is_half", [False, True])
-@pytest.mark.parametrize(("outputs", "is_gated"), [(128, False), (256, True)])
-@pytest.mark.parametrize("split", [1, 3])
-@pytest.mark.parametrize("rows", ROW_BLOCKS)
-def test_compiles_for_sm90(rows, split, outputs, is_gated, is_half):
-    code = cuda_source.binary(source(Tiles(outputs, rows, split), is_gated, is_half), "sm_90a")
+@pytest.mark.parametrize(("outputs", "is_gated"), [(128, False), (192, False), (256, True)])
+@pytest.mark.parametrize(("split", "row_blocks"), [(1, 1), (3, 1), (7, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("rows", BLOCK_ROWS)
+def test_compiles_for_sm90(rows, split, row_blocks, outputs, is_gated, is_half):
+    code = cuda_source.binary(source(Tiles(outputs, rows, split, row_blocks), is_gated, is_half), "sm_90a")
     assert code.startswith(b"\x7fELF") and b"wgmma_gemm" in code
 
 
@@ -132,13 +168,13 @@ def test_what_does_not_compile_says_why():
 @pytest.mark.gpu
 @DTYPES
 @pytest.mark.parametrize("rows", [2, 49, 64, 77, 80, 90, 128, 145, 160])
-@pytest.mark.parametrize(("outputs", "inputs"), [(8, 256), (48, 320), (304, 2120), (18000, 256)], ids=str)
-@pytest.mark.parametrize("split", [1, 2, 3, 4])
+@pytest.mark.parametrize(("outputs", "inputs"), [(8, 512), (48, 584), (304, 2120), (18000, 512)], ids=str)
+@pytest.mark.parametrize("split", [1, 2, 3, 4, 7])
 def test_linear_with_ragged_blocks(rows, inputs, outputs, split, dtype):
     """Blocks that reach behind the last output, stages behind the last input, more rounds than one."""
     x, weight = operands(rows, inputs, outputs, dtype)
     bias = (torch.randn(outputs, device=CUDA) * inputs**0.5).to(dtype)  # as large as the sums: a wrong one shows
-    tiles = Tiles(128, next(block for block in ROW_BLOCKS if block >= rows), split)
+    tiles = Tiles(128, next(block for block in BLOCK_ROWS if block >= rows), split)
     expected = x.double() @ weight.double().T
     assert_near(wgmma_linear(x, weight, None, tiles), expected)
     assert_near(wgmma_linear(x, weight, bias, tiles), expected + bias.double())
@@ -151,9 +187,24 @@ def test_linear_with_ragged_blocks(rows, inputs, outputs, split, dtype):
 @pytest.mark.parametrize("split", [1, 2, 4])
 def test_gated_with_ragged_blocks(rows, inputs, outputs, split, dtype):
     x, weight = operands(rows, inputs, 2 * outputs, dtype)
-    y = wgmma_gated(x, weight, Tiles(256, next(block for block in ROW_BLOCKS if block >= rows), split))
+    y = wgmma_gated(x, weight, Tiles(256, next(block for block in BLOCK_ROWS if block >= rows), split))
     assert y.shape == (rows, outputs) and y.dtype == dtype
     assert_near(y, gated_ref(x, weight))
+
+
+@pytest.mark.gpu
+@DTYPES
+@pytest.mark.parametrize(("rows", "block"), [(161, 96), (300, 160), (320, 160), (321, 80), (640, 160)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(48, 320), (304, 2120), (18000, 256)], ids=str)
+@pytest.mark.parametrize("tile", [128, 192, 256])
+@pytest.mark.parametrize("split", [1, 2, 3])
+def test_several_blocks_of_rows(rows, block, inputs, outputs, tile, split, dtype):
+    x, weight = operands(rows, inputs, outputs, dtype)
+    bias = (torch.randn(outputs, device=CUDA) * inputs**0.5).to(dtype)
+    tiles = Tiles(tile, block, split, row_blocks=-(-rows // block))
+    assert_near(wgmma_linear(x, weight, bias, tiles), x.double() @ weight.double().T + bias.double())
+    if tile == 256:
+        assert_near(wgmma_gated(x, weight, tiles), gated_ref(x, weight))
 
 
 def product(x: torch.Tensor, weight: torch.Tensor, is_gated: bool) -> torch.Tensor:
@@ -163,9 +214,11 @@ def product(x: torch.Tensor, weight: torch.Tensor, is_gated: bool) -> torch.Tens
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rows", [64, 80, 128, MAX_ROWS])
-@pytest.mark.parametrize(("outputs", "inputs", "is_gated"), LARGE)
+@pytest.mark.parametrize("rows", [64, 80, 128, MOST_OF_A_BLOCK, 192, MAX_ROWS])
+@pytest.mark.parametrize(("outputs", "inputs", "is_gated"), [*LARGE, (17920, 1536, True), (1536, 8960, False)])
 def test_the_chosen_launches_of_real_shapes(rows, outputs, inputs, is_gated):
+    if choose_tiles(rows, outputs, inputs, is_gated) is None:
+        pytest.skip("cuBLAS multiplies it")
     x, weight = operands(rows, inputs, outputs, torch.bfloat16)
     assert_near(product(x, weight, is_gated), gated_ref(x, weight) if is_gated else x.double() @ weight.double().T)
 
@@ -173,7 +226,7 @@ def test_the_chosen_launches_of_real_shapes(rows, outputs, inputs, is_gated):
 @pytest.mark.gpu
 @pytest.mark.parametrize(("outputs", "inputs", "is_gated"), [(6144, 4096, False), (28672, 4096, True)])
 def test_a_row_has_the_same_bits_among_fewer_and_among_more(outputs, inputs, is_gated):
-    x, weight = operands(MAX_ROWS, inputs, outputs, torch.bfloat16)
+    x, weight = operands(MOST_OF_A_BLOCK, inputs, outputs, torch.bfloat16)
     together = product(x, weight, is_gated)
     for count in (MIN_ROWS, 64, 70, 90, 120, 150):
         assert torch.equal(product(x[-count:], weight, is_gated), together[-count:])
@@ -188,10 +241,11 @@ def test_strided_rows_and_nothing_beside_them():
 
 
 @pytest.mark.gpu
-def test_a_captured_chain_waits_for_its_inputs():
-    """Each product reads the one before it, whose kernel may still run when it starts."""
-    x, weight = operands(64, 2048, 2048, torch.bfloat16)
-    weight *= 0.03
+@pytest.mark.parametrize(("rows", "size"), [(64, 2048), (MAX_ROWS, 4096), (256, 8192)])
+def test_a_captured_chain_waits_for_its_inputs(rows, size):
+    """Each product reads the one before it, whose kernel may still run when it starts; the last has pairs of blocks."""
+    x, weight = operands(rows, size, size, torch.bfloat16)
+    weight *= 1.4 * size**-0.5
     torch.cuda.synchronize()  # weights are read before the wait for the kernel before
 
     def chain(y: torch.Tensor, in_order: bool) -> torch.Tensor:
