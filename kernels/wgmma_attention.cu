@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, BLOCKS)
       begin_products();
 #pragma unroll
       for (int k = 0; k < D / 16; k++)
-        multiply_keys(score, operand(keys, OCTET) + (k / 4 * 1024 + k % 4 * 32) / 16, operand(queries) + (k / 4 * Q_LINE + k % 4 * 32) / 16, k);
+        multiply_keys(score, operand(keys, OCTET) + k / 4 * 64 + k % 4 * 2, operand(queries) + k / 4 * Q_LINE / 16 + k % 4 * 2, k);
       commit_products();
       wait_for_products<0>();
       from_here(score);

@@ -7,13 +7,15 @@
 // Blocks of a cluster, SPLIT of them, have the same outputs and a part of the inputs each. Their sums meet in shared memory in a
 // fixed order, which does not depend on ROWS: a row's sums depend neither on ROWS nor on the other rows.
 //
-// Constants of a compilation: GROUPS of warps, TILES of 64 outputs of each, ROW_BLOCKS of ROWS, STAGES, SPLIT, GATED (a warpgroup's first tile are gate
-// outputs, its second up outputs), HALF; registers of a thread: REGISTERS at first, later COPY_REGISTERS or MULTIPLY_REGISTERS;
-// the instruction MULTIPLY and its SUMS, see multiply().
+// Blocks with the same outputs and inputs but other rows make pairs, of which each copies half of the weights for both.
+//
+// Constants of a compilation: GROUPS of four warps, TILES of 64 outputs of each, ROW_BLOCKS of ROWS, STAGES, SPLIT, GATED (a
+// warpgroup's first tile are gate outputs, its second up outputs), HALF; registers of a thread: REGISTERS at first, later
+// COPY_REGISTERS or MULTIPLY_REGISTERS; the instruction MULTIPLY and its SUMS, see multiply().
 
 #include "warpgroup.cuh"
 
-constexpr int THREADS = GROUPS * 128;              // that multiply
+constexpr int THREADS = GROUPS * 128;                         // that multiply
 constexpr bool IN_PAIRS = SPLIT == 1 && ROW_BLOCKS % 2 == 0;  // of blocks that multiply the same weights
 constexpr int LINE = 64;                           // inputs: 128 bytes of a row, whose 16-byte words are swizzled
 constexpr int M = GROUPS * TILES * 64, HALF_M = M / 2;
