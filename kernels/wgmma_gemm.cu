@@ -1,8 +1,8 @@
 // Matrix products of tens of rows, y = x @ weight.T, by warpgroup matrix instructions. See wgmma_gemm.py.
 //
-// A block owns M outputs of up to ROWS rows at a time. One thread streams weights and rows through shared memory in stages of LINE inputs, by
-// bulk tensor copies; weights before it waits for the kernel that computes x (programmatic dependent launch). GROUPS warpgroups
-// multiply: the weights are the first operand (wgmma m64nROWSk16), so that numbers of rows need not be multiples of 64.
+// A block owns M outputs of up to ROWS rows at a time. One thread streams weights and rows through shared memory in stages of LINE
+// inputs, by bulk tensor copies; weights before it waits for the kernel that computes x (programmatic dependent launch). GROUPS
+// warpgroups multiply: the weights are the first operand (wgmma m64nROWSk16), so numbers of rows need not be multiples of 64.
 //
 // Blocks of a cluster, SPLIT of them, have the same outputs and a part of the inputs each. Their sums meet in shared memory in a
 // fixed order, which does not depend on ROWS: a row's sums depend neither on ROWS nor on the other rows.
@@ -36,8 +36,8 @@ __device__ __forceinline__ void copy_weights(u32 at, const TensorMap& map, int i
   if (IN_PAIRS)
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
-        "[%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(at), "l"(&map), "r"(input), "r"(output), "r"(part), "r"(barrier), "h"((u16)3),
-        "l"(policy) : "memory");
+        "[%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(at), "l"(&map), "r"(input), "r"(output), "r"(part), "r"(barrier),
+        "h"((u16)3), "l"(policy) : "memory");
   else
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
@@ -236,7 +236,8 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
           if (octet + i / 2 >= OCTETS) continue;
           const int first = (octet + i / 2) * 4 + i % 2 * 2;
           const float *gate = &sums[m][first], *up = &sums[TILES - 1][first];
-          packed[i] = GATED ? silu_times(gate[0], gate[1], up[0], up[1]) : rounded_pair(sums[m][first] + added[i % 2], sums[m][first + 1] + added[i % 2]);
+          packed[i] = GATED ? silu_times(gate[0], gate[1], up[0], up[1])
+                            : rounded_pair(sums[m][first] + added[i % 2], sums[m][first + 1] + added[i % 2]);
         }
         __syncwarp();
         asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(

@@ -34,8 +34,8 @@ _FILE = Path(__file__).with_name("wgmma_gemm.cu")
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Outputs that a block multiplies at a time (gate and up counted), its rows, the number of blocks that have a part
-    of the inputs each, and the number of those that have other rows."""
+    """Outputs and rows that a thread block multiplies at a time (gate and up counted), in how many parts the inputs are
+    split among blocks, and in how many the rows."""
 
     outputs: int
     rows: int
@@ -43,7 +43,7 @@ class Tiles:
     row_blocks: int = 1
 
     def num_blocks(self, num_outputs: int) -> int:
-        """Of tiles of all these outputs (gate and up counted); each has one of its own."""
+        """One for each tile of so many outputs (gate and up counted)."""
         return -(-num_outputs // self.outputs) * self.row_blocks * self.split
 
     @property
@@ -53,7 +53,7 @@ class Tiles:
 
     @property
     def cluster(self) -> int:
-        """Blocks that share inputs or weights."""
+        """Thread blocks side by side: those whose sums meet, or a pair that shares weights."""
         return 2 if self.split == 1 and self.row_blocks % 2 == 0 else self.split
 
     @property
@@ -211,6 +211,7 @@ def _launch(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, is_gated: bo
     assert x_TI.stride(1) == 1 and weight_OI.is_contiguous(), "columns must be dense"
     assert weight_OI.shape == (parts * num_outputs, num_inputs) and weight_OI.dtype == x_TI.dtype
     assert bias_O is None or (bias_O.dtype == x_TI.dtype and bias_O.is_contiguous())
+    assert num_inputs > _LINE * (tiles.split - 1), "a block without inputs would wait for ever"
     assert 1 < num_rows <= tiles.rows * tiles.row_blocks and num_outputs % 8 == 0 and num_inputs % 8 == 0
     device = x_TI.device
     out_TO = torch.empty((num_rows, num_outputs), dtype=x_TI.dtype, device=device)

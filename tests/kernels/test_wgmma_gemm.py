@@ -165,6 +165,12 @@ def test_what_does_not_compile_says_why():
         cuda_source.binary(source(Tiles(128, 64), True, False), "sm_90a")
 
 
+def test_every_part_needs_inputs():
+    x, weight = torch.zeros(64, 256), torch.zeros(128, 256)
+    with pytest.raises(AssertionError, match="wait for ever"):
+        wgmma_linear(x, weight, None, Tiles(128, 64, split=5))
+
+
 @pytest.mark.gpu
 @DTYPES
 @pytest.mark.parametrize("rows", [2, 49, 64, 77, 80, 90, 128, 145, 160])
