@@ -70,6 +70,7 @@ class Matcher:
         self._rules = [(re.compile(translate(rule.pattern)), rule) for rule in rules.rules]
         self._attention = re.compile("|".join(translate(p) for p in rules.attention) or r"(?!)", re.IGNORECASE)
         self._known: dict[str, Rule | None] = {}
+        self._attends: dict[str, bool] = {}
 
     def rule(self, name: str) -> Rule | None:
         if name not in self._known:
@@ -77,7 +78,9 @@ class Matcher:
         return self._known[name]
 
     def is_attention(self, kernel: str) -> bool:
-        return self._attention.match(kernel) is not None
+        if kernel not in self._attends:
+            self._attends[kernel] = self._attention.match(kernel) is not None
+        return self._attends[kernel]
 
 
 def _parse(path: Path) -> PhaseRules:

@@ -12,7 +12,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -86,12 +86,15 @@ class ProcessTrace:
         The name of a copy says where from and to: `Memcpy DtoH (Device -> Pageable)`.
         """
         sql = (
-            "SELECT o.kind, COALESCE(n.value, '?') AS name, o.t0, o.t1, o.dev, o.stream, COALESCE(o.node, -1) AS node,"
-            " COALESCE(l.id, -1) AS launch FROM op o LEFT JOIN name n ON n.id = o.name_id"
-            " LEFT JOIN launch l ON l.pid = o.pid AND l.cid = o.cid WHERE o.pid = ?"
-            " ORDER BY o.dev, o.t0, o.t1, o.stream, 7, 2, 8"
+            "SELECT o.kind, o.name_id AS name, o.t0, o.t1, o.dev, o.stream, COALESCE(o.node, -1) AS node,"
+            " COALESCE(l.id, -1) AS launch FROM op o LEFT JOIN launch l ON l.pid = o.pid AND l.cid = o.cid"
+            " WHERE o.pid = ?"
         )
-        return self._frame(sql, kind="category", name="category")
+        frame = self._frame(sql, kind="category")
+        names = dict(self._connection.execute("SELECT id, value FROM name").fetchall())
+        frame["name"] = frame["name"].map(names).fillna("?").astype("category")
+        order = ["dev", "t0", "t1", "stream", "node", "name", "launch"]
+        return frame.sort_values(order, ignore_index=True)
 
     @cached_property
     def launches(self) -> pd.DataFrame:
@@ -114,9 +117,14 @@ class ProcessTrace:
         outer, end = [], -math.inf
         for row, name, t0, t1, site in rows:
             if t1 > end:
-                outer.append(ApiCall(row, re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", name), t0, t1, site))
+                outer.append(ApiCall(row, _without_version(name), t0, t1, site))
                 end = t1
         return outer
+
+
+@lru_cache(maxsize=4096)
+def _without_version(name: str) -> str:
+    return re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", name)
 
 
 def trace_kind(path: Path) -> str | None:
@@ -134,7 +142,7 @@ def open_tables(path: Path | None) -> sqlite3.Connection:
     connection = (
         sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True) if path else sqlite3.connect(":memory:")
     )
-    connection.text_factory = _text
+    connection.text_factory = lru_cache(maxsize=4096)(_text)  # a trace repeats a few names in each of its rows
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.executescript(_sql("trace_tables.sql"))
     return connection

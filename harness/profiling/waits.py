@@ -51,26 +51,34 @@ def find_waits(a: Attribution, calls: Sequence[ApiCall]) -> list[Wait]:
     found: list[tuple[str, str, int, int, str]] = []
     copies = _copies_by_launch(a)
     open_copy: ApiCall | None = None  # a pageable copy, as long as nothing but questions followed it
+    kinds = {name: _kind_of(name) for name in {call.name for call in calls}}
     for call in calls:
-        if _SYNCHRONIZE.match(call.name):
+        kind = kinds[call.name]
+        if kind is _SYNCHRONIZE:
             if open_copy is None:
                 found.append((call.name, EXPLICIT, call.t0, call.t1, call.site))
             else:
                 found[-1] = (f"{open_copy.name} + {call.name}", PAGEABLE_COPY, open_copy.t0, call.t1, open_copy.site)
             open_copy = None
             continue
-        if _QUESTION.match(call.name):
+        if kind is _QUESTION:
             continue
         open_copy = None
         copy = copies.get(call.id, "")
-        if _BLOCKING_COPY.match(call.name) and not copy.startswith("Memcpy DtoD"):
+        if kind is _BLOCKING_COPY and not copy.startswith("Memcpy DtoD"):
             found.append((call.name, BLOCKING, call.t0, call.t1, call.site))
-        elif _FREE.match(call.name):
+        elif kind is _FREE:
             found.append((call.name, FREE, call.t0, call.t1, call.site))
-        elif _TO_PAGEABLE.match(copy) and _ASYNC_COPY.match(call.name):
+        elif kind is _ASYNC_COPY and _TO_PAGEABLE.match(copy):
             found.append((call.name, PAGEABLE_COPY, call.t0, call.t1, call.site))
             open_copy = call
     return list(_placed(a, found))
+
+
+def _kind_of(name: str) -> re.Pattern[str] | None:
+    """What a call does, as the pattern that its name matches; none for one that neither waits nor asks."""
+    kinds = (_SYNCHRONIZE, _QUESTION, _BLOCKING_COPY, _FREE, _ASYNC_COPY)
+    return next((kind for kind in kinds if kind.match(name)), None)
 
 
 def _copies_by_launch(a: Attribution) -> dict[int, str]:

@@ -34,8 +34,9 @@ print(json.dumps(dict(
 def found(tmp_path_factory):
     path = write_nsys(tmp_path_factory.mktemp("large") / "t.sqlite", spec_trace(NUM_ROUNDS))
     command = [sys.executable, "-c", CHILD, str(path)]
+    before = slower()  # a shared machine's pace changes by the second
     done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / ".ns")}, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return json.loads(done.stdout) | {"slower": (before + slower()) / 2}
 
 
 @pytest.mark.slow
@@ -48,4 +49,4 @@ def test_two_hundred_thousand_operations(found):
 
 @pytest.mark.timed
 def test_they_take_less_than_five_seconds_of_the_processor(found):
-    assert found["cpu_s"] < 5 * slower()
+    assert found["cpu_s"] < 5 * found["slower"]
