@@ -58,6 +58,13 @@ def test_a_row_that_is_no_measurement(run, table, column, value, words):
         RunDirectory.open(run.path).frames()
 
 
+def test_a_depth_without_a_number_of_drafts(run):
+    change(run, "steps", "draft_depth", 5)
+    change(run, "steps", "num_proposed", None)
+    with pytest.raises(ValueError, match="draft_depth is 5; allowed: 0, since num_proposed is missing"):
+        RunDirectory.open(run.path).frames()
+
+
 def test_rows_of_a_tree_that_is_said_to_be_deeper_than_its_nodes_are_read(run):
     """As SGLang's trees of few nodes once were."""
     change(run, "steps", "num_proposed", 3)
