@@ -7,7 +7,8 @@
 // Blocks of a cluster, SPLIT of them, have the same outputs and a part of the inputs each. Their sums meet in shared memory in a
 // fixed order, which does not depend on ROWS: a row's sums depend neither on ROWS nor on the other rows.
 //
-// Blocks with the same outputs and inputs but other rows make pairs, of which each copies half of the weights for both.
+// Where inputs are not split and ROW_BLOCKS is even, two neighbouring blocks have the same outputs and other rows, and each copies
+// half of the weights for both.
 //
 // Constants of a compilation: GROUPS of four warps, TILES of 64 outputs of each, ROW_BLOCKS of ROWS, STAGES, SPLIT, GATED (a
 // warpgroup's first tile are gate outputs, its second up outputs), HALF; registers of a thread: REGISTERS at first, later
@@ -16,7 +17,7 @@
 #include "warpgroup.cuh"
 
 constexpr int THREADS = GROUPS * 128;                         // that multiply
-constexpr bool IN_PAIRS = SPLIT == 1 && ROW_BLOCKS % 2 == 0;  // of blocks that multiply the same weights
+constexpr bool IN_PAIRS = SPLIT == 1 && ROW_BLOCKS % 2 == 0;  // of blocks: either copies half of the weights for both
 constexpr int LINE = 64;                           // inputs: 128 bytes of a row, whose 16-byte words are swizzled
 constexpr int M = GROUPS * TILES * 64, HALF_M = M / 2;
 constexpr int OUTPUTS = GATED ? HALF_M : M;
@@ -139,7 +140,7 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
   if (warp >= THREADS / 32) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COPY_REGISTERS));
     if (threadIdx.x == THREADS) {
-      const u64 policy = evict_first();
+      const u64 policy = evict_first();  // blocks of other rows read the same weights at nearly the same time
       auto start_weights = [&](const TileTurn& turn) {
         const u32 barrier = full + turn.stage * 8;
         const int first = turn.output();
@@ -254,5 +255,5 @@ extern "C" __global__ void __maxnreg__(REGISTERS)
       }
     }
   }
-  if (IN_PAIRS) cluster_sync();  // the other block arrives at this one's barriers
+  if (IN_PAIRS) cluster_sync();  // the other block arrives at this one's barriers and copies into its stages
 }

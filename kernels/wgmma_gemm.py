@@ -2,7 +2,8 @@
 
 Between the few rows of a decode step (bulk_gemm.py) and those of prompts (cuBLAS) lie the rows of many requests, or of
 drafts that are verified. Weights are read before the kernel waits for the one before it, which must not write them;
-gate and up are multiplied in one kernel. A row has the same sums wherever this kernel takes it among up to 160 rows.
+gate and up are multiplied in one kernel. A row has the same sums among any number of rows for which the inputs are cut
+into the same number of parts: long ones are in four up to 80 rows, then in seven.
 Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up rows).
 """
 
@@ -19,14 +20,14 @@ from specbench.kernels import bulk_gemm, cuda_source
 
 BLOCK_ROWS = (64, 80, 96, 128, 160)  # rows of a block: numbers of rows are padded to these, each is a compilation
 MIN_ROWS, MAX_ROWS = bulk_gemm.MAX_ROWS + 1, 2 * BLOCK_ROWS[-1]
-_PADDED = 128  # rows from which on cuBLAS is faster than padding by a ninth
+_WELL_PADDED = 128  # with more rows than this, padding included, cuBLAS is faster where a tenth is padding
 _LINE = 64  # inputs of a stage: 128 bytes of a row
 _STAGING_BYTES = 4 * 16 * 48  # of a warpgroup, through which outputs leave
 _MAX_STAGES = 8
 _MIN_ELEMENTS = 1 << 21
 _MOST_TILES = 2  # of a block
 _NUM_SMS = 132  # multiprocessors of an H100 or H200
-# Clusters that run at once on them, by blocks of a cluster (cuOccupancyMaxActiveClusters on an H200).
+# Clusters that run at once on them, by blocks of a cluster, falling (cuOccupancyMaxActiveClusters on an H200).
 _CLUSTERS = {7: 15, 4: 30, 3: 39, 2: 66}
 _LONG_PART = 1280  # inputs: with shorter ones, seven blocks of a cluster meet for too little
 _FILE = Path(__file__).with_name("wgmma_gemm.cu")
@@ -34,21 +35,25 @@ _FILE = Path(__file__).with_name("wgmma_gemm.cu")
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Outputs and rows that a thread block multiplies at a time (gate and up counted), in how many parts the inputs are
-    split among blocks, and in how many the rows."""
+    """What a thread block multiplies at a time: `outputs` (gate and up counted) by `rows`. `split`: into how many parts
+    the inputs are cut, each for a thread block of its own. `row_blocks`: into how many blocks the rows are cut."""
 
     outputs: int
     rows: int
     split: int = 1
     row_blocks: int = 1
 
+    def num_tiles(self, num_outputs: int) -> int:
+        """Of so many outputs (gate and up counted), in all blocks of rows."""
+        return -(-num_outputs // self.outputs) * self.row_blocks
+
     def num_blocks(self, num_outputs: int) -> int:
-        """One for each tile of so many outputs (gate and up counted)."""
-        return -(-num_outputs // self.outputs) * self.row_blocks * self.split
+        """If each multiplies one part of one tile."""
+        return self.num_tiles(num_outputs) * self.split
 
     @property
     def groups(self) -> int:
-        """Of warps that multiply; one more copies."""
+        """Warpgroups that multiply; one more copies."""
         return 3 if self.outputs == 192 else 2
 
     @property
@@ -73,9 +78,9 @@ class Tiles:
 
     @property
     def registers(self) -> dict[str, int]:
-        """Of a thread: at first, of one that copies, of one that multiplies. As few as hold the sums (256 outputs of
-        128 rows in two parts spill one): the blocks of the kernel before must fit beside these, or no weights are read
-        early."""
+        """Of a thread: at first, of one that copies, of one that multiplies. As few as hold the sums, because the
+        blocks of the kernel before must fit beside these, or no weights are read early. With NVRTC 13.0 a thread spills
+        about 60 while sums of 256 outputs and 160 rows meet, elsewhere at most one, and none in a main loop."""
         sums = self.outputs // (64 * self.groups) * self.rows // 2
         while_they_meet = sums // self.split if self.split > 1 else 0
         copying, multiplying = 32, min(_multiple_of_8(sums + max(40, 24 + while_they_meet)), 232)
@@ -128,25 +133,20 @@ def choose_tiles(
     row_blocks = -(-num_rows // BLOCK_ROWS[-1])
     rows = next(block for block in BLOCK_ROWS if block * row_blocks >= num_rows)
     padded = rows * row_blocks
-    if padded > _PADDED and num_rows <= 0.9 * padded:
+    if padded > _WELL_PADDED and num_rows <= 0.9 * padded:
         return None
     widths = (256,) if is_gated else (128,) if row_blocks == 1 else (128, 192)
-    every = [
-        _split(Tiles(outputs, rows, row_blocks=row_blocks), num_outputs, num_inputs, num_sms) for outputs in widths
-    ]
-    tiles = max(every, key=lambda each: _busy(each.num_blocks(num_outputs), num_sms))
-    num_tiles = tiles.num_blocks(num_outputs) // tiles.split
-    if num_tiles > _MOST_TILES * num_sms:
-        return None
-    busy = _busy(tiles.num_blocks(num_outputs), num_sms)
-    return tiles if busy >= _least_busy(padded, is_gated and num_tiles <= num_sms) else None
+    whole = (Tiles(outputs, rows, row_blocks=row_blocks) for outputs in widths)
+    fitting = (tiles for tiles in whole if tiles.num_tiles(num_outputs) <= _MOST_TILES * num_sms)
+    candidates = (_split(tiles, num_outputs, num_inputs, num_sms) for tiles in fitting)
+    busiest = max(candidates, key=lambda tiles: _busy(tiles.num_blocks(num_outputs), num_sms), default=None)
+    return busiest if busiest is not None and _gains(busiest, num_outputs, is_gated, num_sms) else None
 
 
 def _split(tiles: Tiles, num_outputs: int, num_inputs: int, num_sms: int) -> Tiles:
     """In as many parts of the inputs as still have all clusters run at once."""
-    num_tiles = tiles.num_blocks(num_outputs)
-    is_long = tiles.rows > 80 and num_inputs >= 7 * _LONG_PART
-    most = 7 if is_long else min(4, num_inputs // _LINE)
+    num_tiles = tiles.num_tiles(num_outputs)
+    most = 7 if tiles.rows > 80 and num_inputs >= 7 * _LONG_PART else 4
     fitting = (split for split, clusters in _CLUSTERS.items() if num_tiles * _NUM_SMS <= clusters * num_sms)
     return replace(tiles, split=next((split for split in fitting if split <= most), 1))
 
@@ -156,12 +156,15 @@ def _busy(num_blocks: int, num_sms: int) -> float:
     return num_blocks / (-(-num_blocks // num_sms) * num_sms)
 
 
-def _least_busy(padded: int, is_one_gated_wave: bool) -> float:
-    if padded <= 80:
-        return 0.33
-    if padded > BLOCK_ROWS[-1]:
-        return 0.84
-    return 0.5 if is_one_gated_wave else 0.6
+def _gains(tiles: Tiles, num_outputs: int, is_gated: bool, num_sms: int) -> bool:
+    """Whether it keeps enough multiprocessors busy to be faster than cuBLAS, which depends on the rows."""
+    if tiles.rows * tiles.row_blocks <= 80:
+        least = 0.33
+    elif tiles.row_blocks > 1:
+        least = 0.84  # gate and up of an 8B, the least busy of what was measured: 224 tiles in two waves
+    else:
+        least = 0.5 if is_gated and tiles.num_tiles(num_outputs) <= num_sms else 0.6
+    return _busy(tiles.num_blocks(num_outputs), num_sms) >= least
 
 
 def wgmma_linear(x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None, tiles: Tiles) -> Tensor:
@@ -176,6 +179,7 @@ def wgmma_gated(x_TI: Tensor, gate_up_XI: Tensor, tiles: Tiles) -> Tensor:
 
 @cache
 def source(tiles: Tiles, is_gated: bool, is_half: bool) -> cuda_source.Source:
+    assert tiles.outputs % (64 * tiles.groups) == 0, "warpgroups multiply 64 outputs at a time"
     constants: dict[str, int | str] = dict(
         GROUPS=tiles.groups,
         TILES=tiles.outputs // (64 * tiles.groups),

@@ -1,5 +1,6 @@
 """Products of tens of rows in CUDA C++: launches that fit, code that compiles, and on a GPU the right sums."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -32,6 +33,11 @@ from specbench.kernels.wgmma_gemm import (
 VOCABULARY = 128256
 MOST_OF_A_BLOCK = BLOCK_ROWS[-1]
 LLAMAS = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]  # Llama-3.1-8B's, whole
+PARTS = [  # of two and four GPUs
+    *((6144 // n, 4096, False) for n in (2, 4)),
+    *((4096, inputs // n, False) for n in (2, 4) for inputs in (4096, 14336)),
+    *((28672 // n, 4096, True) for n in (2, 4)),
+]
 LARGE = [shape for shape in SHAPES if shape[1] >= 4096 and shape[0] not in (VOCABULARY, 1536)]  # Llama's
 
 
@@ -84,10 +90,11 @@ def test_long_inputs_are_split_among_seven_blocks():
     """Qwen2.5-1.5B's down: twelve tiles, whose clusters of seven run at once."""
     assert [choose_tiles(rows, 1536, 8960, False).split for rows in (64, 80, 96, 128, 160)] == [4, 4, 7, 7, 7]
     assert choose_tiles(160, 1536, 8192, False) is None, "in shorter parts, of which four would give work to 48 blocks"
+    assert choose_tiles(160, 1536, 8952, False) is None
     assert choose_tiles(160, 2048, 8960, False) is None, "only 15 clusters of seven run at once, and 16 would have to"
 
 
-def test_many_rows_are_cut_in_two_blocks():
+def test_many_rows_are_cut_into_two_blocks():
     def chosen(rows):
         return [choose_tiles(rows, *shape, is_gated=shape[0] == 28672) for shape in LLAMAS]
 
@@ -99,7 +106,8 @@ def test_many_rows_are_cut_in_two_blocks():
         *range(173, 193),
         *range(231, 257),
         *range(289, 321),
-    }, "padding by a ninth is too much"
+    }, "a tenth of padding is too much"
+    assert choose_tiles(MAX_ROWS, 5120, 8192, False) is None, "216 blocks of 192 outputs, in two waves"
 
 
 def test_a_second_wave_with_little_work_is_left_to_cublas():
@@ -151,13 +159,44 @@ def test_a_layer_multiplies_by_it(hopper, monkeypatch):
     assert plain is not None and called == [("linear", bias, plain), ("gated", None, gated)] and plain != gated
 
 
-@pytest.mark.parametrize("is_half", [False, True])
-@pytest.mark.parametrize(("outputs", "is_gated"), [(128, False), (192, False), (256, True)])
-@pytest.mark.parametrize(("split", "row_blocks"), [(1, 1), (3, 1), (7, 1), (1, 2), (2, 2)])
-@pytest.mark.parametrize("rows", BLOCK_ROWS)
-def test_compiles_for_sm90(rows, split, row_blocks, outputs, is_gated, is_half):
-    code = cuda_source.binary(source(Tiles(outputs, rows, split, row_blocks), is_gated, is_half), "sm_90a")
+def chosen_forms() -> list[tuple[Tiles, bool, bool]]:
+    """Launches of real shapes, whether gated, whether fp16: those of 64 rows in both types."""
+    shapes = [*SHAPES, *((*shape, shape[0] == 28672) for shape in LLAMAS), *PARTS]
+    met = {(choose_tiles(rows, *shape), shape[2]) for shape in shapes for rows in range(MIN_ROWS, MAX_ROWS + 1)}
+    forms = [(tiles, is_gated) for tiles, is_gated in met if tiles is not None]
+    return sorted(((*form, is_half) for form in forms for is_half in {False, form[0].rows == 64}), key=str)
+
+
+@pytest.mark.parametrize(("tiles", "is_gated", "is_half"), chosen_forms(), ids=str)
+def test_compiles_for_sm90(tiles, is_gated, is_half):
+    code = cuda_source.binary(source(tiles, is_gated, is_half), "sm_90a")
     assert code.startswith(b"\x7fELF") and b"wgmma_gemm" in code
+
+
+@pytest.mark.parametrize(
+    ("tiles", "outputs", "blocks", "cluster"),
+    [
+        (Tiles(128, 96, split=3), 4096, 96, 3),
+        (Tiles(192, 160, split=2, row_blocks=2), 6144, 128, 2),
+        (Tiles(256, 160, row_blocks=2), 28672, 130, 2),  # pairs on 131 multiprocessors
+        (Tiles(128, 160), 28672, 131, 1),
+    ],
+    ids=str,
+)
+def test_what_is_launched(tiles, outputs, blocks, cluster, monkeypatch):
+    boxes, launched = [], []
+    monkeypatch.setattr(cuda_source, "num_multiprocessors", lambda device: 131)
+    monkeypatch.setattr(cuda_source, "load", lambda source, shared_bytes, device: dict(source.constants))
+    monkeypatch.setattr(cuda_source, "tensor_map", lambda matrix, shape, strides, box: boxes.append((*shape, *box)))
+    monkeypatch.setattr(cuda_source, "launch", lambda function, grid, *_: launched.append((function, grid)))
+    x, weight = (torch.zeros(n, 4096, device="meta") for n in (tiles.rows * tiles.row_blocks, outputs))
+    wgmma_linear(x, weight, None, tiles)
+    ((constants, grid),) = launched
+    assert (grid.blocks, grid.cluster, grid.threads) == (blocks, cluster, 128 * (constants["GROUPS"] + 1))
+    assert 64 * constants["GROUPS"] * constants["TILES"] == tiles.outputs
+    assert boxes == [(4096, len(x), 64, tiles.rows), (4096, outputs, 1, 64, tiles.outputs // 2, 1)]
+    num_bytes = 2 * (math.prod(boxes[0][2:]) + 2 * math.prod(boxes[1][3:]))  # for which a stage's barrier waits
+    assert grid.shared_bytes == constants["STAGES"] * (num_bytes + 16) + constants["GROUPS"] * 4 * 16 * 48
 
 
 def test_what_does_not_compile_says_why():
@@ -232,6 +271,7 @@ def test_the_chosen_launches_of_real_shapes(rows, outputs, inputs, is_gated):
 @pytest.mark.gpu
 @pytest.mark.parametrize(("outputs", "inputs", "is_gated"), [(6144, 4096, False), (28672, 4096, True)])
 def test_a_row_has_the_same_bits_among_fewer_and_among_more(outputs, inputs, is_gated):
+    """Of shapes whose inputs are cut into the same number of parts for all of these rows."""
     x, weight = operands(MOST_OF_A_BLOCK, inputs, outputs, torch.bfloat16)
     together = product(x, weight, is_gated)
     for count in (MIN_ROWS, 64, 70, 90, 120, 150):
