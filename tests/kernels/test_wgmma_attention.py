@@ -179,7 +179,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{len(case.lengths)}-{case.num_kv_heads}-{case}")
 def test_cases_are_this_kernels(case):
-    step = make_step(case, torch.device("cpu"))
+    step = make_step(case, torch.device("meta"))
     shape = replace(LaunchShape.of(step.q_THD, step.k_cache, step.meta), num_sms=NUM_SMS)
     assert choose_form(shape, case.page_size) is not None
 
