@@ -27,7 +27,7 @@ _MAX_STAGES = 8
 _MIN_ELEMENTS = 1 << 21
 _MOST_TILES = 2  # of a block
 _NUM_SMS = 132  # multiprocessors of an H100 or H200
-# Clusters that run at once on them, by blocks of a cluster, falling (cuOccupancyMaxActiveClusters on an H200).
+# By blocks of a cluster, in descending order: clusters that run at once (cuOccupancyMaxActiveClusters on an H200).
 _CLUSTERS = {7: 15, 4: 30, 3: 39, 2: 66}
 _LONG_PART = 1280  # inputs: with shorter ones, seven blocks of a cluster meet for too little
 _FILE = Path(__file__).with_name("wgmma_gemm.cu")

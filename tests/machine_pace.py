@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import json
 import statistics
+import subprocess
+import sys
 import time
+from pathlib import Path
+from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
 _USUAL_S = 0.047  # of `_work` on the machine on which the limits were set
 
 
 def slower() -> float:
     """At least 1: by how much a limit on processor time must be raised here. Median of five."""
     return max(1.0, statistics.median(_work_s() for _ in range(5)) / _USUAL_S)
+
+
+def of_a_process(code: str, *arguments: Path) -> dict[str, Any]:
+    """What Python code prints as JSON, and `slower`, right before and after it: a shared machine's pace changes."""
+    before = slower()
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / ".ns")}, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout) | {"slower": (before + slower()) / 2}
 
 
 def _work_s() -> float:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from machine_pace import slower
+from machine_pace import of_a_process
 from profiling.synthetic import spec_trace, write_nsys
 
-ROOT = Path(__file__).resolve().parents[3]
 NUM_ROUNDS = 4_762  # of 42 operations
 
 CHILD = """
@@ -33,10 +27,7 @@ print(json.dumps(dict(
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     path = write_nsys(tmp_path_factory.mktemp("large") / "t.sqlite", spec_trace(NUM_ROUNDS))
-    command = [sys.executable, "-c", CHILD, str(path)]
-    before = slower()  # a shared machine's pace changes by the second
-    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT / ".ns")}, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout) | {"slower": (before + slower()) / 2}
+    return of_a_process(CHILD, path)
 
 
 @pytest.mark.slow
