@@ -2,8 +2,8 @@
 
 Between the few rows of a decode step (bulk_gemm.py) and those of prompts (cuBLAS) lie the rows of many requests, or of
 drafts that are verified. Weights are read before the kernel waits for the one before it, which must not write them;
-gate and up are multiplied in one kernel. A row has the same sums among any number of rows for which the inputs are cut
-into the same number of parts: long ones are in four up to 80 rows, then in seven.
+gate and up are multiplied in one kernel. A row has the same sums wherever this kernel takes it among up to 80 rows, 81
+to 160, or 161 to 320: in each range the inputs are cut into the same number of parts.
 Legend: T rows of the step, I inputs, O outputs, X = 2*O (gate rows, then up rows).
 """
 
@@ -80,7 +80,7 @@ class Tiles:
     def registers(self) -> dict[str, int]:
         """Of a thread: at first, of one that copies, of one that multiplies. As few as hold the sums, because the
         blocks of the kernel before must fit beside these, or no weights are read early. With NVRTC 13.0 a thread spills
-        about 60 while sums of 256 outputs and 160 rows meet, elsewhere at most one, and none in a main loop."""
+        about 60 registers while sums of 256 outputs and 160 rows meet, elsewhere at most one, none in a main loop."""
         sums = self.outputs // (64 * self.groups) * self.rows // 2
         while_they_meet = sums // self.split if self.split > 1 else 0
         copying, multiplying = 32, min(_multiple_of_8(sums + max(40, 24 + while_they_meet)), 232)
@@ -137,10 +137,9 @@ def choose_tiles(
         return None
     widths = (256,) if is_gated else (128,) if row_blocks == 1 else (128, 192)
     whole = (Tiles(outputs, rows, row_blocks=row_blocks) for outputs in widths)
-    fitting = (tiles for tiles in whole if tiles.num_tiles(num_outputs) <= _MOST_TILES * num_sms)
-    candidates = (_split(tiles, num_outputs, num_inputs, num_sms) for tiles in fitting)
-    busiest = max(candidates, key=lambda tiles: _busy(tiles.num_blocks(num_outputs), num_sms), default=None)
-    return busiest if busiest is not None and _gains(busiest, num_outputs, is_gated, num_sms) else None
+    candidates = (_split(tiles, num_outputs, num_inputs, num_sms) for tiles in whole)
+    busiest = max(candidates, key=lambda tiles: _busy(tiles.num_blocks(num_outputs), num_sms))
+    return busiest if _gains(busiest, num_outputs, is_gated, num_sms) else None
 
 
 def _split(tiles: Tiles, num_outputs: int, num_inputs: int, num_sms: int) -> Tiles:
@@ -157,13 +156,16 @@ def _busy(num_blocks: int, num_sms: int) -> float:
 
 
 def _gains(tiles: Tiles, num_outputs: int, is_gated: bool, num_sms: int) -> bool:
-    """Whether it keeps enough multiprocessors busy to be faster than cuBLAS, which depends on the rows."""
+    """Whether it keeps enough multiprocessors busy to beat cuBLAS; how many are enough depends on the rows."""
+    num_tiles = tiles.num_tiles(num_outputs)
+    if num_tiles > _MOST_TILES * num_sms:
+        return False
     if tiles.rows * tiles.row_blocks <= 80:
         least = 0.33
     elif tiles.row_blocks > 1:
         least = 0.84  # gate and up of an 8B, the least busy of what was measured: 224 tiles in two waves
     else:
-        least = 0.5 if is_gated and tiles.num_tiles(num_outputs) <= num_sms else 0.6
+        least = 0.5 if is_gated and num_tiles <= num_sms else 0.6
     return _busy(tiles.num_blocks(num_outputs), num_sms) >= least
 
 

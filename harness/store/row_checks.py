@@ -59,11 +59,11 @@ def _problems(tables: Mapping[str, pa.Table]) -> Iterator[str]:
             if high is not None and most is not None and high > most:
                 yield f"{name}: {column} is {high}; allowed: at most {most}"
     requests, steps = tables["requests"], tables["steps"]
-    # With some drafts, older rows of SGLang's trees may say a depth of more.
-    no_drafts = pc.equal(pc.fill_null(steps["num_proposed"], 0), 0)
+    no_drafts = pc.equal(steps["num_proposed"], 0)  # with some, older rows of SGLang's trees may say a depth of more
     for row in steps.filter(pc.and_(no_drafts, pc.greater(steps["draft_depth"], 0))).slice(0, 1).to_pylist():
-        proposed = "missing" if row["num_proposed"] is None else 0
-        yield f"steps: draft_depth is {row['draft_depth']}; allowed: 0, since num_proposed is {proposed}"
+        yield f"steps: draft_depth is {row['draft_depth']}; allowed: 0, since num_proposed is 0"
+    if steps.filter(pc.and_(pc.is_null(steps["num_proposed"]), pc.is_valid(steps["num_accepted"]))).num_rows:
+        yield "steps: num_proposed is missing; allowed: a number, since num_accepted has one"
     keys = ["arm", "repeat", "request_id"]
     counted = requests.select(keys).group_by(keys).aggregate([([], "count_all")])
     for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
