@@ -145,7 +145,7 @@ def choose_tiles(
 def _split(tiles: Tiles, num_outputs: int, num_inputs: int, num_sms: int) -> Tiles:
     """In as many parts of the inputs as still have all clusters run at once."""
     num_tiles = tiles.num_tiles(num_outputs)
-    most = 7 if tiles.rows > 80 and num_inputs >= 7 * _LONG_PART else 4
+    most = 7 if tiles.rows > 80 and num_inputs >= 7 * _LONG_PART else min(4, num_inputs // _LINE)
     fitting = (split for split, clusters in _CLUSTERS.items() if num_tiles * _NUM_SMS <= clusters * num_sms)
     return replace(tiles, split=next((split for split in fitting if split <= most), 1))
 

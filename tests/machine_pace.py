@@ -19,7 +19,7 @@ def slower() -> float:
     return max(1.0, statistics.median(_work_s() for _ in range(5)) / _USUAL_S)
 
 
-def of_a_process(code: str, *arguments: Path) -> dict[str, Any]:
+def run_with_pace(code: str, *arguments: Path) -> dict[str, Any]:
     """What Python code prints as JSON, and `slower`, right before and after it: a shared machine's pace changes."""
     before = slower()
     command = [sys.executable, "-c", code, *map(str, arguments)]

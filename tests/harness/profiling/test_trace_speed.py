@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from machine_pace import of_a_process
+from machine_pace import run_with_pace
 from profiling.synthetic import spec_trace, write_nsys
 
 NUM_ROUNDS = 4_762  # of 42 operations
@@ -27,7 +27,7 @@ print(json.dumps(dict(
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     path = write_nsys(tmp_path_factory.mktemp("large") / "t.sqlite", spec_trace(NUM_ROUNDS))
-    return of_a_process(CHILD, path)
+    return run_with_pace(CHILD, path)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 import pytest
-from machine_pace import of_a_process, slower
+from machine_pace import run_with_pace, slower
 from site_samples import EAGLE, MAX_PAGE_BYTES, copied, finished_run
 
 NUM_RUNS, MAX_SECONDS, MAX_KIB = 500, 20, 1_000_000
@@ -31,7 +31,7 @@ def large(tmp_path_factory):
         day, hour = divmod(n, 24)
         began = f"2026-01-{day + 1:02d}T{hour:02d}:00:00Z"
         copied(first, folder / "runs", n, started=began, sha=f"{n:04x}" * 10, scale=1.05 if n > 450 else 1.0)
-    return folder / "site", of_a_process(BUILD, folder / "runs", folder / "site")
+    return folder / "site", run_with_pace(BUILD, folder / "runs", folder / "site")
 
 
 @pytest.mark.timed
