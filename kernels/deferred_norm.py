@@ -4,7 +4,7 @@ The product before it adds its outputs to the residual. It stores the sum, the s
 squares of the sum, added up by parts of a row. The product after it multiplies these rows and divides its own outputs
 by the root mean square, which is the same for all of a row's inputs. Its rows are rounded once, as those of a norm are.
 Used by bulk_gemm.py on Hopper GPUs, which makes a pass over up to 48 rows 1 to 2% shorter for Llama-3.1-8B and 4 to 10%
-for SmolLM2-135M; with more rows (wgmma_gemm.py) nothing was gained (benchmarks/kernels.md).
+for SmolLM2-135M; with more rows (wgmma_gemm.py) Llama-3.1-8B gains nothing (benchmarks/kernels.md).
 Legend: T rows of the step, H hidden size, P parts of a row, I inputs.
 """
 

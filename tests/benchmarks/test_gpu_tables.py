@@ -4,6 +4,7 @@ the fastest."""
 from __future__ import annotations
 
 import json
+import operator
 import statistics
 import sys
 from typing import Any
@@ -121,7 +122,7 @@ def test_ratios_and_targets():
                 missed += [figure] if target and float(ratio.strip("*")) < float(target) else []
                 assert ratio.startswith("**") == (figure in missed)
     assert shown == {cell: round(ratio, 2) for cell, ratio in medians.items()}
-    assert len(shown) == 33 and len(missed) == 5 and min(shown.values()) > 1
+    assert len(shown) == 34 and len(missed) == 4 and min(shown.values()) > 1
 
 
 def test_rows_copied_less_often():
@@ -151,6 +152,17 @@ def test_norms_in_products():
         other = again.get((each["shape"], each["rows"]))
         ratios = [f"{each['ratio']:.3f}", "" if other is None else f"{other:.3f}"]
         assert shown == [each["shape"], each["rows"], *figures, *ratios] and each["kernel"] == "bulk_gemm"
+
+
+def test_norms_of_more_rows():
+    kept = _kept("norms-in-products-h200.json")["many_rows"]
+    own, new = ([r for r in kept if r["variant"] == name] for name in ("norms of their own", "all in products"))
+    for shown, *pair in zip(_rows("kernels.md", "Norms of more rows", "| llama", "| qwen"), own, new, strict=True):
+        passes = [f"{statistics.median(r['us']):,.0f} [{min(r['us']):,.0f}, {max(r['us']):,.0f}]" for r in pair]
+        ratio = statistics.median(before / after for before, after in zip(*(r["us"] for r in pair), strict=True))
+        mhz = ", ".join(f"{statistics.median(r['mhz']):,.0f}" for r in pair)
+        joules = ", ".join(f"{statistics.mean(map(operator.mul, r['us'], r['w'])) / 1e6:.2f}" for r in pair)
+        assert shown == [pair[0]["shape"], pair[0]["load"], *passes, f"{ratio:.3f}", mhz, joules]
 
 
 def test_weights_copied_half_ahead():
