@@ -1,6 +1,7 @@
 # `make demo` shows it working on real prompts, `make test` checks it, `make gate` guards against regressions.
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -8,14 +9,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -c constraints.txt torch
-	$(PIP) -c constraints.txt -e .
+	$(PIP) -c $(CONSTRAINTS) torch
+	$(PIP) -c $(CONSTRAINTS) -e .
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) -c constraints.txt -e '.[dev]'
+	$(PIP) -c $(CONSTRAINTS) -e '.[dev]'
 	touch $@
 
 dev: $(VENV)/.installed-dev
@@ -55,7 +56,7 @@ SEED ?= 1
 TARGETS ?=
 fuzz: $(VENV)/.installed-dev
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
-	    $(PIP) -c constraints.txt atheris && \
+	    $(PIP) -c $(CONSTRAINTS) atheris && \
 	    PYTHONPATH=.ns:tests:tests/harness $(BIN)/python -m fuzz $(SECONDS) $(SEED) $(TARGETS); \
 	else echo "make fuzz is skipped: it needs Python 3.11, for which atheris has a wheel"; fi
 
