@@ -55,7 +55,7 @@ def _links(section: Section) -> list[Cell]:
 
 
 def _short() -> Section:
-    frame, (sharegpt, gsm8k) = kept.ratios("llama-3.1-8b"), kept.evaluations()
+    frame, (sharegpt, gsm8k) = kept.newest(kept.ratios("llama-3.1-8b")), kept.evaluations()
     best, worst = frame.loc[frame["y"].idxmax()], frame.loc[frame["y"].idxmin()]
     graphs, one = (own_round(arm).idle.verify_to_draft_idle_ns for arm in ("eagle", "naive-eagle"))
     equal, _ = experiments()
@@ -88,13 +88,12 @@ def _short() -> Section:
 def _against_vllm() -> Section:
     frame = kept.ratios("llama-3.1-8b")
     now, before = frame[~frame["dashed"]], frame[frame["dashed"]]
-    ahead, behind = frame[frame["y"] >= 1], frame[frame["y"] < 1]
+    newest = kept.newest(frame)
+    ahead, behind = newest[newest["y"] >= 1], newest[newest["y"] < 1]
     said = [
         f"Llama-3.1-8B's shape on one H200: {ahead['y'].min():.2f}x to {ahead['y'].max():.2f}x vLLM 0.26.0's decode "
-        f"tokens/s in {len(ahead)} of {len(frame)} cells.",
-        "vLLM is ahead in: "
-        + "; ".join(f"{row.series}, batch {row.x}: {row.y:.2f}x" for row in behind.itertuples())
-        + ".",
+        f"tokens/s in {len(ahead)} of {len(newest)} cells, each as it was measured last.",
+        *(f"vLLM is ahead in: {row.series}, batch {row.x}: {row.y:.2f}x." for row in behind.itertuples()),
         f"Solid, {len(now)} cells: all engines loaded on one card, taking turns. Dashed, {len(before)} cells: "
         "measured before kernels for few rows and programmatic dependent launches, one engine after the other.",
         "Random weights, greedy, acceptance forced to 3.0 tokens per round in both engines: only speed is compared.",

@@ -49,6 +49,11 @@ def ratios(shape: str) -> pd.DataFrame:
     return pd.DataFrame({"series": series, "x": both["batch"], "y": both["ratio"], "dashed": both["dashed"]})
 
 
+def newest(frame: pd.DataFrame) -> pd.DataFrame:
+    """Of `ratios`, each cell as it was measured last."""
+    return frame.sort_values("dashed", kind="stable").drop_duplicates(["series", "x"])
+
+
 def decode_cells() -> pd.DataFrame:
     """A row for each cell of the races on one card: medians of both sides, the median of the turns' ratios, its range,
     how often outputs were identical."""

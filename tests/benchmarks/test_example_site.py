@@ -75,10 +75,13 @@ def test_ratios_to_vllm_are_those_of_the_kept_repeats(page):
     assert len(wanted) == 34 and sorted(r[3] for r in rows(page, "Cells with repeats")) == sorted(
         f"{ratio:.2f}x" for ratio in wanted.values()
     )
-    slowest, fastest = min(drawn | dashed, key=_ratio), max(drawn | dashed, key=_ratio)
+    again = {cell[:2] for cell in drawn}
+    newest = drawn | {cell for cell in dashed if cell[:2] not in again}
+    slowest, fastest = min(newest, key=_ratio), max(newest, key=_ratio)
     said = text_of(page)
     assert f"worst against vLLM 0.26 {slowest[2]:.2f}x {slowest[0]}, batch {slowest[1]}" in said
     assert f"best against vLLM 0.26 {fastest[2]:.2f}x {fastest[0]}, batch {fastest[1]}" in said
+    assert f"in {sum(cell[2] >= 1 for cell in newest)} of {len(newest)} cells, each as it was measured last." in said
 
 
 def race_ratios() -> dict[tuple, float]:
