@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
+$(VENV)/.installed: pyproject.toml constraints.txt $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -c $(CONSTRAINTS) torch
 	$(PIP) -c $(CONSTRAINTS) -e .

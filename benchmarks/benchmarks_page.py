@@ -92,7 +92,7 @@ def _against_vllm() -> Section:
     ahead, behind = newest[newest["y"] >= 1], newest[newest["y"] < 1]
     said = [
         f"Llama-3.1-8B's shape on one H200: {ahead['y'].min():.2f}x to {ahead['y'].max():.2f}x vLLM 0.26.0's decode "
-        f"tokens/s in {len(ahead)} of {len(newest)} cells, each as it was measured last.",
+        f"tokens/s in {len(ahead)} of {len(newest)} cells, each as last measured.",
         *(f"vLLM is ahead in: {row.series}, batch {row.x}: {row.y:.2f}x." for row in behind.itertuples()),
         f"Solid, {len(now)} cells: all engines loaded on one card, taking turns. Dashed, {len(before)} cells: "
         "measured before kernels for few rows and programmatic dependent launches, one engine after the other.",

@@ -160,8 +160,8 @@ def test_norms_of_more_rows():
     for shown, *pair in zip(_rows("kernels.md", "Norms of more rows", "| llama", "| qwen"), own, new, strict=True):
         passes = [f"{statistics.median(r['us']):,.0f} [{min(r['us']):,.0f}, {max(r['us']):,.0f}]" for r in pair]
         ratio = statistics.median(before / after for before, after in zip(*(r["us"] for r in pair), strict=True))
-        mhz = ", ".join(f"{statistics.median(r['mhz']):,.0f}" for r in pair)
-        joules = ", ".join(f"{statistics.mean(map(operator.mul, r['us'], r['w'])) / 1e6:.2f}" for r in pair)
+        mhz = " / ".join(f"{statistics.median(r['mhz']):,.0f}" for r in pair)
+        joules = " / ".join(f"{statistics.mean(map(operator.mul, r['us'], r['w'])) / 1e6:.2f}" for r in pair)
         assert shown == [pair[0]["shape"], pair[0]["load"], *passes, f"{ratio:.3f}", mhz, joules]
 
 
