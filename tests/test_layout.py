@@ -123,3 +123,18 @@ def test_the_registry_names_files_that_exist():
 def test_markers_are_declared(project):
     markers = " ".join(project["tool"]["pytest"]["ini_options"]["markers"])
     assert all(f"{name}:" in markers for name in ("gpu", "slow", "timed"))
+
+
+def test_ci_installs_a_known_version_of_every_dependency(project):
+    """Otherwise a release elsewhere fails a commit here."""
+    project = project["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    named = {_package(line) for line in asked if "python_version <" not in line}
+    files = [(ROOT / name).read_text().splitlines() for name in ("constraints.txt", ".ci/versions.txt")]
+    pinned = [_package(line) for lines in files for line in lines if line[0] not in "#-"]
+    assert named <= {*pinned} and len(pinned) == len({*pinned})
+
+
+def _package(requirement: str) -> str:
+    """Its normalised name."""
+    return re.split(r"[^\w.-]", requirement)[0].replace("_", "-").lower()
