@@ -26,7 +26,7 @@ from specbench.harness.engines.native.core.parts import make_builder
 from specbench.harness.engines.native.core.readback import InFlight, Readback
 from specbench.harness.engines.native.core.request import FinishReason, Request
 from specbench.harness.engines.native.core.sampler import SamplingMode
-from specbench.harness.engines.native.core.scheduler import ScheduledRows, Scheduler
+from specbench.harness.engines.native.core.scheduler import Scheduler
 from specbench.harness.engines.native.core.state import RoundState
 from specbench.harness.engines.native.core.status import StatusReader
 from specbench.harness.engines.native.core.step_log import StepLog
@@ -185,8 +185,8 @@ class Engine:
             host = self.views.of(batch, running)
             decode_round.launch(self.ranges, self.clock, host)
         self.phase_log += [(self._next_step, name, ns) for name, ns in self.clock.read()]
-        rows = [ScheduledRows(request, batch.decode_q, False) for request in running]
-        self._queue("decode", rows, batch, host, start, decode_round.graph)
+        num_rows = len(running) * batch.decode_q
+        self._queue("decode", list(running), len(running), num_rows, batch, host, start, decode_round.graph)
 
     def _preempt_last(self) -> None:
         slot = self.scheduler.running[-1].slot
@@ -214,7 +214,8 @@ class Engine:
             batch, host, graph = self.launcher.launch_mixed(
                 entries, mode, self.ranges, lambda b: self.views.of(b, requests), num_drafts
             )
-        self._queue("mixed", rows, batch, host, start, graph)
+        num_decodes, num_rows = sum(not row.is_prefill for row in rows), sum(row.num_rows for row in rows)
+        self._queue("mixed", requests, num_decodes, num_rows, batch, host, start, graph)
         for row in rows:
             if row.is_prefill:
                 row.request.num_computed += row.num_rows
@@ -240,7 +241,9 @@ class Engine:
     def _queue(
         self,
         kind: str,
-        rows: list[ScheduledRows],
+        requests: list[Request],
+        num_decodes: int,
+        num_rows: int,
         batch: StepBatch,
         host: HostView,
         start_ns: int,
@@ -249,9 +252,11 @@ class Engine:
         step, self._next_step = self._next_step, self._next_step + 1
         num_draft_rows, num_drafts = batch.work.num_draft_rows, min(batch.num_drafts, self._num_left)
         self._num_left = self.drafter.num_left(batch.num_drafts) if self.drafter else 0
-        num_rows = sum(row.num_rows for row in rows)
         self.readback.add(
-            InFlight(step, kind, rows, host, start_ns, num_rows, batch.num_rows, num_draft_rows, graph, num_drafts)
+            InFlight(
+                *(step, kind, requests, num_decodes, host, start_ns),
+                *(num_rows, batch.num_rows, num_draft_rows, graph, num_drafts),
+            )
         )
 
     def _finish(self, request: Request, reason: FinishReason) -> None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from specbench.harness.engines.native.core.host_view import SAMPLED_IDS, HostView
 from specbench.harness.engines.native.core.request import FinishReason, Request
-from specbench.harness.engines.native.core.scheduler import ScheduledRows
 from specbench.harness.engines.native.core.step_log import StepLog
 from specbench.harness.store.rows import StepRow
-from specbench.kernels.commit import COMMITTED, NUM_STATUS_COLUMNS
+from specbench.kernels.commit import COMMITTED, DONE, NEW_N, NUM_STATUS_COLUMNS
 
 _DONE_REASONS = {1: FinishReason.STOP, 2: FinishReason.LENGTH}
 
@@ -23,7 +22,8 @@ class InFlight:
 
     step: int
     kind: str
-    rows: list[ScheduledRows]  # of each request, in the order of the status rows
+    requests: list[Request]  # in the order of the status rows
+    num_decodes: int  # of these; they come first, the others bring prompts
     host: HostView
     t_start_ns: int
     num_rows: int
@@ -31,6 +31,25 @@ class InFlight:
     num_draft_rows: int
     graph: str
     num_drafts: int  # that each decode could have: verified here, and left by the step before
+
+    def row_maker(self, host_ns: int, device_ns: int) -> Callable[[int, bool, list[int]], StepRow]:
+        """Makes a request's row of the log from its id, whether it brought a prompt, and its status. A step of a small
+        model takes as long as the rows of its requests, so that all that they share is looked up once."""
+        shared = (
+            *(self.t_start_ns, host_ns, device_ns, len(self.requests)),
+            *(self.num_rows, self.num_padded_rows, self.num_draft_rows),
+        )
+        number, kind, syncs = self.step, self.kind, self.host.syncs
+        last = self.graph, len(syncs), ",".join(syncs)
+
+        def row(request_id: int, is_prefill: bool, status: list[int]) -> StepRow:
+            accepted, committed, _, _, offered, depth = status[:NUM_STATUS_COLUMNS]
+            truncated = committed < accepted + 1 and not is_prefill
+            return StepRow(
+                number, request_id, kind, is_prefill, *shared, offered, depth, accepted, committed, truncated, *last
+            )
+
+        return row
 
 
 class Readback:
@@ -55,8 +74,8 @@ class Readback:
 
     def add(self, step: InFlight) -> None:
         self._steps.append(step)
-        for row in step.rows:
-            row.request.num_inflight += 1
+        for request in step.requests:
+            request.num_inflight += 1
 
     def collect(self, lag: int, at_most: int | None = None) -> None:
         """Reads steps until at most `lag` are unread."""
@@ -77,51 +96,26 @@ class Readback:
             self._log.on_step(step.kind, device_ns - max(self._last_device_ns, step.t_start_ns))
         self._last_device_ns = device_ns
         logprobs: list | None = step.host.logprobs.wait()[0] if step.host.logprobs is not None else None
-        for index, (scheduled, row) in enumerate(zip(step.rows, rows, strict=False)):  # padding rows follow
-            request = scheduled.request
+        step_row = step.row_maker(host_ns, device_ns)
+        for index, (request, row) in enumerate(zip(step.requests, rows, strict=False)):  # padding rows follow
             if logprobs is not None and request.finish_reason is None:
                 request.keep_logprobs(logprobs[index][: row[COMMITTED]])
-            self._apply(request, scheduled.is_prefill, row, step, host_ns, device_ns)
+            request.num_inflight -= 1
+            if request.finish_reason is None:  # else a frozen row of a request that an earlier status ended
+                is_prefill = index >= step.num_decodes
+                self._log.rows.append(step_row(request.id, is_prefill, row))
+                self._apply(request, is_prefill, row, host_ns, device_ns)
         if step.kind == "decode":
-            self._accepted(step.num_drafts, rows[: len(step.rows)])
+            self._accepted(step.num_drafts, rows[: len(step.requests)])
 
-    def _apply(
-        self, request: Request, is_prefill: bool, row: list[int], step: InFlight, host_ns: int, device_ns: int
-    ) -> None:
-        accepted, committed, done, n, num_proposed, depth = row[:NUM_STATUS_COLUMNS]
-        request.num_inflight -= 1
-        if request.finish_reason is not None:
-            return  # a frozen row of a request that an earlier status ended
+    def _apply(self, request: Request, is_prefill: bool, row: list[int], host_ns: int, device_ns: int) -> None:
+        committed = row[COMMITTED]
         if committed or not is_prefill:
-            request.num_computed = n
-        tokens = row[NUM_STATUS_COLUMNS : NUM_STATUS_COLUMNS + committed]
-        request.output_ids += tokens
-        if tokens:
+            request.num_computed = row[NEW_N]
+        if committed:
+            request.output_ids += row[NUM_STATUS_COLUMNS : NUM_STATUS_COLUMNS + committed]
             request.t_first_ns = request.t_first_ns or host_ns
             request.t_first_device_ns = request.t_first_device_ns or device_ns
             request.t_last_ns, request.t_last_device_ns = host_ns, device_ns
-        self._log.rows.append(
-            StepRow(
-                step=step.step,
-                request_id=request.id,
-                kind=step.kind,
-                is_prefill=is_prefill,
-                t_start_ns=step.t_start_ns,
-                t_host_ns=host_ns,
-                t_device_ns=device_ns,
-                batch_size=len(step.rows),
-                num_rows=step.num_rows,
-                num_padded_rows=step.num_padded_rows,
-                num_draft_rows=step.num_draft_rows,
-                num_proposed=num_proposed,
-                draft_depth=depth,
-                num_accepted=accepted,
-                num_emitted=committed,
-                truncated=committed < accepted + 1 and not is_prefill,
-                graph=step.graph,
-                num_syncs=len(step.host.syncs),
-                syncs=",".join(step.host.syncs),
-            )
-        )
-        if done:
-            self._finish(request, _DONE_REASONS[done])
+        if row[DONE]:
+            self._finish(request, _DONE_REASONS[row[DONE]])

@@ -58,10 +58,12 @@ class Scheduler:
 
     def capacity_tokens(self, request: Request) -> int:
         """Tokens that must have pages before one more round is launched on top of those in flight."""
-        ahead = self._lookahead
+        return min(self._reach(request), request.limit(self._max_model_len) + self._lookahead.overhang)
+
+    def _reach(self, request: Request) -> int:
+        """The same, if the request has no limit."""
         base = max(request.num_computed, request.num_prefill)
-        reach = base + request.num_inflight * ahead.emitted + ahead.reach
-        return min(reach, request.limit(self._max_model_len) + ahead.overhang)
+        return base + request.num_inflight * self._lookahead.emitted + self._lookahead.reach
 
     def add(self, request: Request) -> None:
         request.num_prefill = len(request.prompt_ids)
@@ -127,6 +129,9 @@ class Scheduler:
     def reserve(self, requests: list[Request]) -> bool:
         """Pages for one more round of each request; False if there are not enough (some may have been granted)."""
         for request in requests:
+            # In most rounds most requests have enough, so this is asked first, without the limit: it is asked often.
+            if self._reach(request) <= len(request.pages) * self.allocator.page_size:
+                continue
             missing = self.allocator.pages_for(self.capacity_tokens(request)) - len(request.pages)
             if missing <= 0:
                 continue
