@@ -72,7 +72,7 @@ def test_ratios_to_vllm_are_those_of_the_kept_repeats(page):
         own = sorted((v["series"], v["x"], v["y"]) for v in found if v["dashed"] == is_dashed)
         assert [cell[:2] for cell in own] == [cell[:2] for cell in sorted(expected)]
         assert [cell[2] for cell in own] == pytest.approx([cell[2] for cell in sorted(expected)])
-    assert len(wanted) == 34 and sorted(r[3] for r in rows(page, "Cells with repeats")) == sorted(
+    assert len(wanted) == 35 and sorted(r[3] for r in rows(page, "Cells with repeats")) == sorted(
         f"{ratio:.2f}x" for ratio in wanted.values()
     )
     again = {cell[:2] for cell in drawn}

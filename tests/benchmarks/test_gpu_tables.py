@@ -123,7 +123,29 @@ def test_ratios_and_targets():
                 missed += [figure] if target and medians[cell] < float(target) else []  # not as rounded
                 assert ratio.startswith("**") == (figure in missed)
     assert shown == {cell: round(ratio, 2) for cell, ratio in medians.items()}
-    assert len(shown) == 34 and len(missed) == 5 and min(shown.values()) > 1
+    assert len(shown) == 35 and len(missed) == 5 and min(shown.values()) > 1
+
+
+def test_the_order_of_reads():
+    """Passes of variants beside those of the kernels as they are, in the same life of a machine."""
+    passes = _kept("read-order-h200.json")["passes"]
+    as_it_is = {(one["run"], one["shape"], one["load"], one["variant"]): one for one in passes}
+    found = {}
+    for one in passes:
+        if one["variant"].startswith("as it is"):
+            continue
+        own = "as it is, weights alone" if one["variant"] == "weights packed" else "as it is"
+        base = as_it_is[one["run"], one["shape"], one["load"], own]
+        by_repeat = [before / now for before, now in zip(base["us"], one["us"], strict=True)]
+        shown = [f"{statistics.median(each['us']):,.0f}" for each in (base, one)]
+        requests, rows, keys = one["load"].split("x")
+        ratio = f"{statistics.median(by_repeat):.3f} [{min(by_repeat):.3f}, {max(by_repeat):.3f}]"
+        load = f"{requests} x {rows}, {int(keys):,}"
+        found[one["variant"], one["shape"], load] = [*shown, ratio]
+    rows = _rows("kernels.md", "The order of reads", "| ")[2:]
+    assert len(rows) == 25
+    for variant, shape, load, *figures in rows:
+        assert figures == found[variant, shape, load]
 
 
 def test_rows_copied_less_often():

@@ -32,7 +32,7 @@ def test_the_page_has_what_the_script_prints():
     shown = [cells_of(line) for line in lines if line.startswith("| ")]
     printed = [cells_of(line) for line in table(rows).splitlines()]
     assert [cells for cells in shown if cells[0] != "---"] == [cells for cells in printed if cells[0] != "---"]
-    assert len(rows) == 34
+    assert len(rows) == 35
 
 
 @pytest.mark.parametrize(("batch", "num_prompt"), [(1, 128), (8, 128), (1, 4096), (8, 4096)])
