@@ -34,7 +34,7 @@ VARIANTS = {"neither": ("off", False), "NVTX": ("nvtx", False), "step log": ("of
 def variant(engine: Engine, ranges: str, has_log: bool) -> Iterator[None]:
     made, engine.ranges = readback.StepRow, ranges_named(ranges)
     if not has_log:
-        readback.StepRow = lambda **_: None
+        readback.StepRow = lambda *_: None
     try:
         yield
     finally:

@@ -185,8 +185,7 @@ class Engine:
             host = self.views.of(batch, running)
             decode_round.launch(self.ranges, self.clock, host)
         self.phase_log += [(self._next_step, name, ns) for name, ns in self.clock.read()]
-        num_rows = len(running) * batch.decode_q
-        self._queue("decode", list(running), len(running), num_rows, batch, host, start, decode_round.graph)
+        self._queue("decode", list(running), len(running), batch, host, start, decode_round.graph)
 
     def _preempt_last(self) -> None:
         slot = self.scheduler.running[-1].slot
@@ -214,8 +213,8 @@ class Engine:
             batch, host, graph = self.launcher.launch_mixed(
                 entries, mode, self.ranges, lambda b: self.views.of(b, requests), num_drafts
             )
-        num_decodes, num_rows = sum(not row.is_prefill for row in rows), sum(row.num_rows for row in rows)
-        self._queue("mixed", requests, num_decodes, num_rows, batch, host, start, graph)
+        num_decodes = sum(not row.is_prefill for row in rows)
+        self._queue("mixed", requests, num_decodes, batch, host, start, graph)
         for row in rows:
             if row.is_prefill:
                 row.request.num_computed += row.num_rows
@@ -243,7 +242,6 @@ class Engine:
         kind: str,
         requests: list[Request],
         num_decodes: int,
-        num_rows: int,
         batch: StepBatch,
         host: HostView,
         start_ns: int,
@@ -252,12 +250,8 @@ class Engine:
         step, self._next_step = self._next_step, self._next_step + 1
         num_draft_rows, num_drafts = batch.work.num_draft_rows, min(batch.num_drafts, self._num_left)
         self._num_left = self.drafter.num_left(batch.num_drafts) if self.drafter else 0
-        self.readback.add(
-            InFlight(
-                *(step, kind, requests, num_decodes, host, start_ns),
-                *(num_rows, batch.num_rows, num_draft_rows, graph, num_drafts),
-            )
-        )
+        launched, num_rows = (step, kind, requests, num_decodes, host, start_ns), sum(batch.q_lens[: len(requests)])
+        self.readback.add(InFlight(*launched, num_rows, batch.num_rows, num_draft_rows, graph, num_drafts))
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         request.finish_reason = reason

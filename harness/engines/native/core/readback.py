@@ -32,25 +32,6 @@ class InFlight:
     graph: str
     num_drafts: int  # that each decode could have: verified here, and left by the step before
 
-    def row_maker(self, host_ns: int, device_ns: int) -> Callable[[int, bool, list[int]], StepRow]:
-        """Makes a request's row of the log from its id, whether it brought a prompt, and its status. A step of a small
-        model takes as long as the rows of its requests, so that all that they share is looked up once."""
-        shared = (
-            *(self.t_start_ns, host_ns, device_ns, len(self.requests)),
-            *(self.num_rows, self.num_padded_rows, self.num_draft_rows),
-        )
-        number, kind, syncs = self.step, self.kind, self.host.syncs
-        last = self.graph, len(syncs), ",".join(syncs)
-
-        def row(request_id: int, is_prefill: bool, status: list[int]) -> StepRow:
-            accepted, committed, _, _, offered, depth = status[:NUM_STATUS_COLUMNS]
-            truncated = committed < accepted + 1 and not is_prefill
-            return StepRow(
-                number, request_id, kind, is_prefill, *shared, offered, depth, accepted, committed, truncated, *last
-            )
-
-        return row
-
 
 class Readback:
     """Reads launched steps in order, up to a given number of steps late."""
@@ -96,17 +77,26 @@ class Readback:
             self._log.on_step(step.kind, device_ns - max(self._last_device_ns, step.t_start_ns))
         self._last_device_ns = device_ns
         logprobs: list | None = step.host.logprobs.wait()[0] if step.host.logprobs is not None else None
-        step_row = step.row_maker(host_ns, device_ns)
+        # With small models the host takes as long to make a step's rows as the device takes for the step, so what they
+        # share is looked up once.
+        number, kind, size, syncs = step.step, step.kind, len(step.requests), step.host.syncs
+        shared = step.t_start_ns, host_ns, device_ns, size, step.num_rows, step.num_padded_rows, step.num_draft_rows
+        last = step.graph, len(syncs), ",".join(syncs)
         for index, (request, row) in enumerate(zip(step.requests, rows, strict=False)):  # padding rows follow
             if logprobs is not None and request.finish_reason is None:
                 request.keep_logprobs(logprobs[index][: row[COMMITTED]])
             request.num_inflight -= 1
             if request.finish_reason is None:  # else a frozen row of a request that an earlier status ended
                 is_prefill = index >= step.num_decodes
-                self._log.rows.append(step_row(request.id, is_prefill, row))
+                accepted, committed, _, _, offered, depth = row[:NUM_STATUS_COLUMNS]
+                truncated = committed < accepted + 1 and not is_prefill
+                logged = StepRow(
+                    number, request.id, kind, is_prefill, *shared, offered, depth, accepted, committed, truncated, *last
+                )
+                self._log.rows.append(logged)
                 self._apply(request, is_prefill, row, host_ns, device_ns)
-        if step.kind == "decode":
-            self._accepted(step.num_drafts, rows[: len(step.requests)])
+        if kind == "decode":
+            self._accepted(step.num_drafts, rows[:size])
 
     def _apply(self, request: Request, is_prefill: bool, row: list[int], host_ns: int, device_ns: int) -> None:
         committed = row[COMMITTED]

@@ -61,7 +61,7 @@ class Scheduler:
         return min(self._reach(request), request.limit(self._max_model_len) + self._lookahead.overhang)
 
     def _reach(self, request: Request) -> int:
-        """The same, if the request has no limit."""
+        """The same without the request's limit: never less."""
         base = max(request.num_computed, request.num_prefill)
         return base + request.num_inflight * self._lookahead.emitted + self._lookahead.reach
 
@@ -129,7 +129,7 @@ class Scheduler:
     def reserve(self, requests: list[Request]) -> bool:
         """Pages for one more round of each request; False if there are not enough (some may have been granted)."""
         for request in requests:
-            # In most rounds most requests have enough, so this is asked first, without the limit: it is asked often.
+            # Nearly always a request has enough pages, and without its limit that is cheaper to find.
             if self._reach(request) <= len(request.pages) * self.allocator.page_size:
                 continue
             missing = self.allocator.pages_for(self.capacity_tokens(request)) - len(request.pages)

@@ -138,4 +138,5 @@ def test_times_of_requests_are_in_order():
     for done in generate(engine, [request(i, text_prompt(i, 9), max_tokens=6) for i in range(6)]).values():
         assert 0 < done.t_submit_ns < done.t_first_ns <= done.t_last_ns
         assert done.t_first_device_ns <= done.t_first_ns and done.t_last_device_ns <= done.t_last_ns
+    assert all(row.t_start_ns < row.t_device_ns < row.t_host_ns for row in engine.log.rows)
     assert not drive(engine)
