@@ -250,7 +250,8 @@ class Engine:
         step, self._next_step = self._next_step, self._next_step + 1
         num_draft_rows, num_drafts = batch.work.num_draft_rows, min(batch.num_drafts, self._num_left)
         self._num_left = self.drafter.num_left(batch.num_drafts) if self.drafter else 0
-        launched, num_rows = (step, kind, requests, num_decodes, host, start_ns), sum(batch.q_lens[: len(requests)])
+        num_rows = sum(batch.q_lens[: len(requests)])  # padding follows
+        launched = step, kind, requests, num_decodes, host, start_ns
         self.readback.add(InFlight(*launched, num_rows, batch.num_rows, num_draft_rows, graph, num_drafts))
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
