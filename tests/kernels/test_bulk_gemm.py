@@ -66,8 +66,8 @@ def test_many_rows_are_copied_less_often():
         chosen = {rows: choose_tiles(rows, outputs, inputs, is_gated) for rows in (16, 17, 40, 48)}
         return {rows: (tiles.outputs, tiles.split, tiles.held) for rows, tiles in chosen.items() if tiles}
 
-    assert launches(28672, 4096, is_gated=True) == {16: (32, 1, 4), 17: (112, 1, 1), 40: (112, 1, 1), 48: (80, 1, 1)}
-    assert launches(4096, 14336) == {16: (32, 1, 4), 17: (64, 2, 1), 40: (64, 2, 1), 48: (64, 2, 1)}
+    assert launches(28672, 4096, is_gated=True) == {16: (32, 1, 4), 17: (112, 1, 2), 40: (112, 1, 1), 48: (80, 1, 1)}
+    assert launches(4096, 14336) == {16: (32, 1, 4), 17: (64, 2, 2), 40: (64, 2, 1), 48: (64, 2, 1)}
     assert launches(6144, 4096)[40] == (96, 2, 1)
     assert launches(17920, 1536, is_gated=True) == dict.fromkeys((16, 17, 40, 48), (48, 1, 4)), (
         "Qwen2.5-1.5B's gate and up"
