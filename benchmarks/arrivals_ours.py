@@ -21,6 +21,7 @@ from arrivals import MAX_MODEL_LEN, MAX_NUM_SEQS, Requests, Serving, answer, war
 from decode_ours import NUM_CHECKED_TOKENS, check, make_engine
 from race_workers import say
 
+from specbench.harness.engines.native.build import usual_mixed_chunk
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request, SamplingParams
 from specbench.harness.engines.native.core.sampler import SamplingMode
@@ -41,6 +42,7 @@ class Setup:
     graph: GraphPlan
     attention: AttentionBackend
     num_batched: int
+    mixed_chunk: int
     reference: AttentionBackend | None = None
     max_num_seqs: int = MAX_NUM_SEQS
 
@@ -74,6 +76,7 @@ def checked(target: LlamaModel, k: int, requests: Requests, setup: Setup) -> str
     make = partial(make_engine, target, acceptance="real", max_len=max_len)
     eager = partial(make, k=0, batch=len(prompts), graph=PLANS["none"], attention=setup.reference)
     timed = partial(make, k=k, batch=slots, graph=setup.graph, attention=setup.attention)
+    timed = partial(timed, mixed_chunk_size=setup.mixed_chunk)
     found = {
         most: check(target, prompts, eager, partial(timed, max_num_batched_tokens=most))
         for most in (min(CHECKED_CHUNK, setup.num_batched), setup.num_batched)
@@ -99,6 +102,7 @@ def engines_of(
             setup.attention,
             pool.lease(),
             max_num_batched_tokens=setup.num_batched,
+            mixed_chunk_size=setup.mixed_chunk,
             num_pages=requests.num_pages,
         )
         engine.launcher.capture([SamplingMode.GREEDY])
@@ -117,6 +121,7 @@ def run(args: argparse.Namespace, target: LlamaModel, setup: Setup, lines: Itera
         graph=setup.graph.described(),
         attention=getattr(getattr(setup.attention, "source", None), "name", setup.attention.name),
         max_num_batched_tokens=setup.num_batched,
+        mixed_chunk_size=setup.mixed_chunk,
         max_num_seqs=setup.max_num_seqs,
         num_pages=requests.num_pages,
         torch=torch.__version__,
@@ -131,14 +136,17 @@ def main() -> None:
     parser.add_argument("--graph-mixed", choices=("none", "piecewise", "full"), default="full")
     parser.add_argument("--attention", default="flash-attention")
     parser.add_argument("--max-num-batched-tokens", type=int, default=2048)
+    parser.add_argument("--mixed-chunk-size", type=int, default=0, help="0: the model's, as in `specbench run`")
     args = parser.parse_args()
     with torch.inference_mode():
+        target = dummy_target(args.shape, torch.bfloat16, torch.device("cuda"))
         setup = Setup(
             graph=replace(PLANS["one"], mixed=args.graph_mixed),
             attention=lookup(ATTENTION_BACKENDS, args.attention, "attention")(),
             num_batched=args.max_num_batched_tokens,
+            mixed_chunk=args.mixed_chunk_size or usual_mixed_chunk(target.config),
         )
-        run(args, dummy_target(args.shape, torch.bfloat16, torch.device("cuda")), setup, sys.stdin)
+        run(args, target, setup, sys.stdin)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ class Race:
         fa3 = {"FA3_SO": str(library)} if library.exists() and "FA3_SO" not in os.environ else {}
         ours = [f"--graph-mixed={args.graph_mixed}", f"--attention={args.attention}"]
         ours += [f"--max-num-batched-tokens={args.max_num_batched_tokens}"]
+        ours += [f"--mixed-chunk-size={args.mixed_chunk_size}"]
         theirs = [f"--max-num-batched-tokens={args.vllm_batched_tokens}"] if args.vllm_batched_tokens else []
         theirs += [f"--capture-size={args.vllm_capture_size}"] if args.vllm_capture_size else []
 
@@ -163,6 +164,7 @@ def main() -> None:
     parser.add_argument("--graph-mixed", choices=("none", "piecewise", "full"), default="full", help="ours")
     parser.add_argument("--attention", default="flash-attention", help="ours: triton or flash-attention")
     parser.add_argument("--max-num-batched-tokens", type=int, default=2048, help="ours")
+    parser.add_argument("--mixed-chunk-size", type=int, default=0, help="ours; 0: the model's, as in `specbench run`")
     parser.add_argument("--vllm-batched-tokens", type=int, help="vLLM's own default unless given")
     parser.add_argument("--vllm-capture-size", type=int, help="most rows of a graph; vLLM's own default unless given")
     parser.add_argument("--output", type=Path)

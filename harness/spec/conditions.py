@@ -156,9 +156,17 @@ class Conditions(Options):
     )
     max_num_batched_tokens: int = _switch(
         2048,
-        "Most rows of a prefill step; longer prompts are chunked. Fewer: shorter P99 ITL, longer P99 TTFT.",
+        "Most rows of a prefill step; longer prompts are chunked.",
         unit="tokens",
         least=1,
+        most=MAX_TOKENS,
+    )
+    mixed_chunk_size: int = _switch(
+        0,
+        "Most prompt tokens of a step that also decodes; 0: by the model's size (8B: 429). Fewer: shorter P99 ITL, "
+        "longer P99 TTFT.",
+        unit="tokens",
+        least=0,
         most=MAX_TOKENS,
     )
 

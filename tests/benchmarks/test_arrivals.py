@@ -167,7 +167,7 @@ def short_requests(num: int) -> Requests:
     return Requests(prompts, [made.max_tokens[i] for i in chosen], {"r400": [i / 400 for i in range(num)]})
 
 
-SETUP = Setup(PLANS["none"], TorchAttention(), 24, reference=TorchAttention(), max_num_seqs=6)
+SETUP = Setup(PLANS["none"], TorchAttention(), 24, 8, reference=TorchAttention(), max_num_seqs=6)
 
 
 def test_our_worker_on_the_toy_model(tmp_path, capsys):
@@ -194,7 +194,7 @@ def test_our_worker_times_nothing_that_answers_wrongly(monkeypatch):
         def forward(self, *args, **kwargs):
             return super().forward(*args, **kwargs) / 2
 
-    wrong = Setup(PLANS["none"], Halved(), 24, reference=TorchAttention(), max_num_seqs=6)
+    wrong = Setup(PLANS["none"], Halved(), 24, 8, reference=TorchAttention(), max_num_seqs=6)
     with pytest.raises(SystemExit, match="correctness"), torch.inference_mode():
         checked(toy_target(), 0, short_requests(6), wrong)
 

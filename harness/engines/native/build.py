@@ -10,6 +10,7 @@ from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request
 from specbench.harness.engines.native.core.target_cache import CacheMemory
+from specbench.harness.engines.native.models.config import ModelConfig
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.ranges import ranges_named
 from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, lookup
@@ -17,10 +18,18 @@ from specbench.harness.spec.conditions import RunConfig
 
 from .arms import ResolvedArm
 
+_MIN_MIXED_CHUNK, _MIXED_CHUNK_FLOPS = 256, 6e12
+
 
 def page_size_for(config: RunConfig, device: torch.device) -> int:
     """On a CPU, which views runs of pages, large pages are best; 16 is what GPU engines use."""
     return config.page_size or (128 if device.type == "cpu" else 16)
+
+
+def usual_mixed_chunk(model: ModelConfig) -> int:
+    """As many prompt tokens as keep a Hopper GPU busy for 12 ms (at 650 TFLOP/s), but at least 512: the requests that
+    decode in the same step wait for them."""
+    return max(_MIN_MIXED_CHUNK, int(_MIXED_CHUNK_FLOPS / (2 * model.num_layer_weights)))
 
 
 def build_engine(
@@ -30,6 +39,7 @@ def build_engine(
         max_model_len=config.workload.max_model_len,
         max_num_seqs=config.max_concurrency,
         max_num_batched_tokens=config.max_num_batched_tokens,
+        mixed_chunk_size=config.mixed_chunk_size or usual_mixed_chunk(target.config),
         page_size=page_size_for(config, target.device),
         num_pages=config.num_pages,
         graph=arm.choices.plan,

@@ -75,9 +75,11 @@ def _tokens_needed(engine: Engine, prompt_len: int, size: int, num_rounds: int) 
     tree = engine.strategy.tree
     per_round = (tree.depth if tree else engine.strategy.num_drafts) + 1
     # Early requests decode during the prompts of later ones.
-    rows = max(1, engine.config.max_num_batched_tokens - (engine.strategy.num_drafts + 1) * size)
+    config = engine.config
+    rows = config.max_num_batched_tokens - (engine.strategy.num_drafts + 1) * size
+    rows = max(1, min(rows, config.mixed_chunk_size or rows))
     num_mixed = size + -(-size * prompt_len // rows)
-    return per_round * (num_mixed + NUM_SETTLING_ROUNDS + num_rounds + engine.config.status_lag + 2)
+    return per_round * (num_mixed + NUM_SETTLING_ROUNDS + num_rounds + config.status_lag + 2)
 
 
 def _unending(load: Load, index: int, number: int, max_tokens: int) -> Request:

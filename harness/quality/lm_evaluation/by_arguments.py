@@ -19,7 +19,7 @@ from specbench.workloads.json_values import Json, JsonObject
 # Keys of `model_args` that are options of the run; all others are the arm's.
 _RUN_KEYS = (
     *("model", "dtype", "device", "max_concurrency", "max_model_len", "max_num_batched_tokens", "page_size"),
-    *("num_pages", "seed"),
+    *("num_pages", "mixed_chunk_size", "seed"),
 )
 
 

@@ -77,6 +77,16 @@ def test_what_cannot_be_is_refused(cli, toy, words, said):
     assert result.exit_code == 2 and said in result.stderr
 
 
-def test_another_engine_is_refused_before_it_starts():
-    with pytest.raises(ValueError, match="logprobs: 1 is not allowed with vllm/no-spec: only our own engine"):
-        Engines("specbench").resolve(parse_arm("vllm/no-spec"), Conditions(logprobs=1))
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (dict(logprobs=1), "logprobs: 1 is not allowed with vllm/no-spec: only our own engine's are stored"),
+        (
+            dict(mixed_chunk_size=64),
+            "mixed_chunk_size: 64 is not allowed with vllm/no-spec: only our own engine has it",
+        ),
+    ],
+)
+def test_another_engine_is_refused_before_it_starts(asked, said):
+    with pytest.raises(ValueError, match=said):
+        Engines("specbench").resolve(parse_arm("vllm/no-spec"), Conditions(**asked))

@@ -6,7 +6,8 @@ import pytest
 from toy.engines import toy_target
 
 from specbench.harness.engines.native.arms import resolve_arm
-from specbench.harness.engines.native.build import build_engine
+from specbench.harness.engines.native.build import build_engine, usual_mixed_chunk
+from specbench.harness.engines.native.models.shapes import SHAPES
 from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, STRATEGIES, WORKLOADS, lookup
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.conditions import RunConfig
@@ -110,6 +111,16 @@ def test_every_switch_reaches_the_engine():
     assert (engine.config.sync, engine.config.drafter) == ("single", "padded")
 
 
+def test_steps_that_decode_take_fewer_prompt_tokens_with_larger_models():
+    """From 8B on fewer than the 2,048 of a step."""
+    chunks = {name: usual_mixed_chunk(SHAPES[name].config) for name in ("smollm2-135m", "llama-3.1-8b", "llama-2-70b")}
+    assert chunks["smollm2-135m"] > 20_000 and 400 < chunks["llama-3.1-8b"] < 450 and chunks["llama-2-70b"] == 256
+    arm = resolve_arm(parse_arm("no-spec", {}), "cpu", synthetic_weights=True)
+    target = toy_target()
+    usual, asked = (build_engine(arm, _run_config(**own), target) for own in ({}, {"mixed_chunk_size": 7}))
+    assert usual.config.mixed_chunk_size == usual_mixed_chunk(target.config) and asked.config.mixed_chunk_size == 7
+
+
 def test_switches_of_a_drafter_do_not_concern_a_baseline():
     """Given for all arms, they must not refuse the arm that everything is compared with."""
     arm = resolve_arm(
@@ -137,6 +148,7 @@ def _run_config(**changes) -> RunConfig:
         (dict(max_concurrency=0), "max_concurrency: 0"),
         (dict(num_repeats=0), "num_repeats: 0"),
         (dict(max_num_batched_tokens=0), "max_num_batched_tokens: 0"),
+        (dict(mixed_chunk_size=-1), "mixed_chunk_size: -1"),
         (dict(request_rate=0.0), "request_rate: 0.0"),
         (dict(request_rate=float("nan")), "request_rate: nan"),
         (dict(num_layers=2), "num_layers: needs --load-format dummy"),

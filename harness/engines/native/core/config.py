@@ -14,6 +14,7 @@ class EngineConfig:
     max_model_len: int = 2048
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 2048  # rows of a mixed step; longer prompts are prefilled in chunks
+    mixed_chunk_size: int | None = None  # prompt tokens of a step that also decodes; None: as many as fit
     page_size: int = 16
     num_pages: int | None = None  # with the dummy page; None: enough for every slot at full length
     graph: GraphPlan = PLANS["none"]
@@ -25,6 +26,8 @@ class EngineConfig:
         for name, low in (("max_model_len", 2), ("max_num_seqs", 1), ("max_num_batched_tokens", 1), ("page_size", 1)):
             if getattr(self, name) < low:
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be >= {low}")
+        if self.mixed_chunk_size is not None and self.mixed_chunk_size < 1:
+            raise ValueError(f"mixed_chunk_size: {self.mixed_chunk_size} is not allowed; must be >= 1")
         if self.num_pages is not None and self.num_pages < 2:
             raise ValueError(f"num_pages: {self.num_pages} is not allowed; must be >= 2 (one is the dummy page)")
         if self.status_lag < 0 or (self.sync == "none") != (self.status_lag > 0):

@@ -72,14 +72,7 @@ class Engine:
         )
         self._num_pages = config.num_pages or config.pages_for_all(self.state.lookahead.overhang)
         self.allocator = PageAllocator(self._num_pages, config.page_size)
-        self.scheduler = Scheduler(
-            self.allocator,
-            max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
-            max_model_len=config.max_model_len,
-            num_drafts=strategy.num_drafts,
-            lookahead=self.state.lookahead,
-        )
+        self.scheduler = Scheduler(config, self.allocator, strategy.num_drafts, self.state.lookahead)
         self._acceptance = acceptance
         self._forced_SL = torch.zeros_like(self.state.tokens_SL, dtype=torch.int32) if acceptance else None
         self.builder = make_builder(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.pages import PageAllocator
 from specbench.harness.engines.native.core.request import Request
@@ -35,22 +36,14 @@ class PageGrant:
 
 
 class Scheduler:
-    def __init__(
-        self,
-        allocator: PageAllocator,
-        *,
-        max_num_seqs: int,
-        max_num_batched_tokens: int,
-        max_model_len: int,
-        num_drafts: int,
-        lookahead: Lookahead,
-    ):
+    def __init__(self, config: EngineConfig, allocator: PageAllocator, num_drafts: int, lookahead: Lookahead):
         self.allocator = allocator
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # in order of admission
-        self._free_slots = list(range(max_num_seqs - 1, -1, -1))
-        self._max_num_batched_tokens = max_num_batched_tokens
-        self._max_model_len = max_model_len
+        self._free_slots = list(range(config.max_num_seqs - 1, -1, -1))
+        self._max_num_batched_tokens = config.max_num_batched_tokens
+        self._mixed_chunk_size = config.mixed_chunk_size or config.max_num_batched_tokens
+        self._max_model_len = config.max_model_len
         self._num_drafts = num_drafts
         self._lookahead = lookahead
         self.grants: list[PageGrant] = []  # for the engine to write into the block table
@@ -98,8 +91,9 @@ class Scheduler:
         `num_drafts`: verified for each decode; all of them by default."""
         k1 = (self._num_drafts if num_drafts is None else num_drafts) + 1
         rows = [ScheduledRows(r, k1, False) for r in self.running if not r.is_prefilling]
+        most = self._mixed_chunk_size if rows else self._max_num_batched_tokens
         # Decodes alone never starve prefill: a chunk of at least one token always fits.
-        budget = max(self._max_num_batched_tokens - k1 * len(rows), 1)
+        budget = max(min(self._max_num_batched_tokens - k1 * len(rows), most), 1)
         for request in [r for r in self.running if r.is_prefilling]:
             budget = self._add_chunk(rows, request, budget)
         while budget > 0 and self._can_admit():

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from specbench.harness.engines.native.core.config import EngineConfig
 from specbench.harness.engines.native.core.lookahead import Lookahead
 from specbench.harness.engines.native.core.pages import DUMMY_PAGE, PageAllocator
 from specbench.harness.engines.native.core.request import FinishReason, Request, SamplingParams
@@ -14,9 +15,8 @@ from specbench.harness.engines.native.core.scheduler import Scheduler
 
 def _scheduler(num_pages: int = 100, page_size: int = 4, k: int = 2, **sizes) -> Scheduler:
     defaults = dict(max_num_seqs=3, max_num_batched_tokens=10, max_model_len=64)
-    return Scheduler(
-        PageAllocator(num_pages, page_size), num_drafts=k, lookahead=Lookahead.of(k, None), **{**defaults, **sizes}
-    )
+    config = EngineConfig(**{**defaults, **sizes})
+    return Scheduler(config, PageAllocator(num_pages, page_size), k, Lookahead.of(k, None))
 
 
 def _request(number: int, num_prompt: int, max_tokens: int = 8) -> Request:
@@ -77,6 +77,28 @@ def test_first_come_first_served_within_the_token_budget():
     assert [r.id for r in s.waiting] == [3], "there are three slots"
     _prefilled(rows)
     assert not s.wants_mixed_step(), "no slot is free: decode"
+
+
+def test_decodes_wait_for_few_prompt_tokens_and_prompts_alone_for_none():
+    s = _scheduler(mixed_chunk_size=4)
+    for i, length in enumerate((8, 9, 2)):
+        s.add(_request(i, length))
+    rows = s.plan_mixed_step()
+    assert [(r.request.id, r.num_rows) for r in rows] == [(0, 8), (1, 2)], "nothing decodes yet"
+    _prefilled(rows)
+    rows = s.plan_mixed_step()
+    assert [(r.request.id, r.num_rows) for r in rows] == [(0, 3), (1, 4)], "the step has 10 rows, of prompts 4"
+    _prefilled(rows)
+    rows = s.plan_mixed_step()
+    assert [(r.request.id, r.num_rows) for r in rows] == [(0, 3), (1, 3), (2, 1)], "of several prompts together"
+
+
+def test_a_step_has_no_more_rows_than_without_a_limit_for_prompts():
+    s = _scheduler(mixed_chunk_size=9)
+    for i, length in enumerate((9, 9)):
+        s.add(_request(i, length))
+    _prefilled(s.plan_mixed_step())
+    assert [(r.request.id, r.num_rows) for r in s.plan_mixed_step()] == [(0, 3), (1, 7)]
 
 
 def test_a_large_batch_of_decodes_still_lets_a_prompt_in():
