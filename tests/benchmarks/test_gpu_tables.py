@@ -143,7 +143,7 @@ def test_the_order_of_reads():
         load = f"{requests} x {rows}, {int(keys):,}"
         found[one["variant"], one["shape"], load] = [*shown, ratio]
     rows = _rows("kernels.md", "The order of reads", "| ")[2:]
-    assert len(rows) == 25
+    assert len(rows) == 38
     for variant, shape, load, *figures in rows:
         assert figures == found[variant, shape, load]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Callable
 
 import numpy as np
 from benchmark_pages import BENCHMARKS, cells_of, lines_of, section
+
+from specbench.harness.engines.native.build import usual_mixed_chunk
+from specbench.harness.engines.native.models.shapes import SHAPES
 
 sys.path.insert(0, str(BENCHMARKS))
 
@@ -38,47 +40,37 @@ def test_arrivals():
 def test_arrivals_of_8b():
     rows = _kept("arrivals-8b-h200.json")
     _assert_on_the_page(rows)
-    missed = {row["load"]: misses(row) for row in rows}
-    assert missed == {"c64": ["ITL P99, ms"], "c256": [], "r20": [], "r40": []}
+    assert not any(map(misses, rows)) and {row["load"] for row in rows} == {"c64", "c256", "r20", "r40"}
+    assert {row["ours_settings"]["mixed_chunk_size"] for row in rows} == {573}
 
 
 def test_arrivals_of_8b_without_speculation():
-    """The table is the race with 512 tokens a step; the text has what 2,048 and 16,384 give, and vLLM's better turn."""
+    """The table is the race with the default chunk beside decodes; the text has what larger ones give."""
     rows = _kept("arrivals-8b-no-spec-h200.json")
     _assert_on_the_page(rows)
-    assert not any(map(misses, rows)) and {row["ours_settings"]["max_num_batched_tokens"] for row in rows} == {512}
+    assert not any(map(misses, rows))
+    chunk = usual_mixed_chunk(SHAPES["llama-3.1-8b"].config)
+    assert {row["ours_settings"]["mixed_chunk_size"] for row in rows} == {chunk}
     others = _kept("arrivals-chunks-h200.json")
     text = " ".join(" ".join(lines_of(RACE)).split())
-    for rows_of, said in (("race_2048", "With 2,048 tokens a step {} ("), ("race", "With 16,384 tokens {} (")):
+    for rows_of, said in (
+        ("race_573", "With 573 beside decodes {} ("),
+        ("race_2048", "With steps of 2,048 rows {} ("),
+        ("race", "With 16,384 rows {} ("),
+    ):
         assert said.format(_medians(others[rows_of], "itl_ms_p99")) in text
-    assert f"two turns); requests/s {_medians(others['race_2048'], 'requests_per_s')}." in text
-    rates = _against_the_better_turn(rows, "requests_per_s", max)
-    assert f"we serve {rates} times as many requests a second" in text
-    assert f"our P99 ITL is {_against_the_better_turn(rows, 'itl_ms_p99', min)} times vLLM's" in text
+    for rows_of in ("race_573", "race_2048"):
+        assert f"requests/s {_medians(others[rows_of], 'requests_per_s')}." in text
 
 
 def _medians(rows: list, measure: str) -> str:
     by_load = {row["load"]: statistics.median(ratios(row, measure)) for row in rows}
-    return _listed([by_load[load] for load in ("c64", "c256", "r20", "r40")])
-
-
-def _against_the_better_turn(rows: list, measure: str, better: Callable) -> str:
-    turns = [[[turn[measure] for turn in row[side]] for side in ("ours", "vllm")] for row in rows]
-    return _listed([statistics.median(ours) / better(theirs) for ours, theirs in turns])
+    return _listed([by_load[load] for load in ("c64", "c256", "r40")])
 
 
 def _listed(figures: list[float]) -> str:
     *others, last = (f"{figure:.2f}" for figure in figures)
     return f"{', '.join(others)} and {last}"
-
-
-def test_arrivals_of_8b_with_smaller_steps():
-    (row,) = rows = _kept("arrivals-8b-1024-h200.json")
-    _assert_on_the_page(rows)
-    assert not misses(row) and row["ours_settings"]["max_num_batched_tokens"] == 1024
-    by_turn = [[turn["itl_ms_p99"] for turn in row[side]] for side in ("ours", "vllm")]
-    ours, theirs = ("{:.1f}, {:.1f} and {:.1f}".format(*turns) for turns in by_turn)
-    assert f"By turn our P99 ITL was {ours} ms, vLLM's {theirs}." in " ".join(" ".join(lines_of(RACE)).split())
 
 
 def test_arrivals_on_an_h200():
