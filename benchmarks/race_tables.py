@@ -68,8 +68,8 @@ def arrivals() -> Section:
         _arrivals_table(
             "Llama-3.1-8B's shape, one H200",
             of_8b,
-            "As above, acceptance forced to 3.0 at K=4. Our step takes at most 429 prompt tokens beside decodes, in the "
-            "race of K=4 573.",
+            "As above, acceptance forced to 3.0 at K=4. Our step takes at most 429 prompt tokens beside decodes, in "
+            "the race of K=4 573.",
         ),
     )
     with_drafts, without = large
