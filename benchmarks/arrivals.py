@@ -15,7 +15,7 @@ import gc
 import heapq
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -190,7 +190,7 @@ def worker_arguments(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def answer(ready: dict, engines: dict[int, Serving], requests: Requests, lines: Iterable[str]) -> None:
+def answer(ready: dict, engines: Mapping[int, Serving], requests: Requests, lines: Iterable[str]) -> None:
     """A worker's part of the protocol: one JSON line when its engines, by K, are ready; then one with the measures of
     the cell that each line names."""
     gc.collect()

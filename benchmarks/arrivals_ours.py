@@ -1,7 +1,7 @@
 """Our engine's side of benchmarks/arrivals_race.py: `no-spec` and the chain with K drafts while requests come and go.
 
     PYTHONPATH=.ns python3 benchmarks/arrivals_ours.py SHAPE ACCEPTANCE_LENGTH REQUESTS K/LOAD ... \\
-        --graph-mixed full --attention flash-attention --max-num-batched-tokens 2048
+        --graph-mixed full --attention flash-attention --max-num-batched-tokens 2048 --mixed-chunk-size 512
 
 Random bf16 weights, greedy, sync=none, decode rounds in one graph, pages of 16. Before engines are timed, greedy
 outputs with real acceptance are compared with the eager `no-spec` engine's, as decode_ours.py does: 48 prompts through
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from arrivals import MAX_MODEL_LEN, MAX_NUM_SEQS, Requests, Serving, answer, warm_up, worker_arguments
+from arrivals import MAX_MODEL_LEN, MAX_NUM_SEQS, Requests, answer, warm_up, worker_arguments
 from decode_ours import NUM_CHECKED_TOKENS, check, make_engine
 from race_workers import say
 
@@ -51,6 +51,7 @@ class Ours:
     """One engine as the shared loop drives it."""
 
     def __init__(self, engine: Engine):
+        self.config = engine.config
         self._engine = engine
 
     def submit(self, index: int, prompt_ids: list[int], max_tokens: int) -> None:
@@ -86,10 +87,10 @@ def checked(target: LlamaModel, k: int, requests: Requests, setup: Setup) -> str
 
 def engines_of(
     target: LlamaModel, ks: Iterable[int], acceptance: float, requests: Requests, setup: Setup
-) -> dict[int, Serving]:
+) -> dict[int, Ours]:
     """Ready to be timed. They never run at the same time, so that all have one cache."""
     pool = CachePool()
-    engines: dict[int, Serving] = {}
+    engines: dict[int, Ours] = {}
     for k in ks:
         say(f"ours: K = {k} is captured and warmed up")
         engine = make_engine(
@@ -117,17 +118,17 @@ def run(args: argparse.Namespace, target: LlamaModel, setup: Setup, lines: Itera
     for k in ks:
         checks[k] = checked(target, k, requests, setup)
         say(f"ours: K = {k}, {checks[k]}")
+    engines = engines_of(target, ks, args.acceptance, requests, setup)
     settings = dict(
         graph=setup.graph.described(),
         attention=getattr(getattr(setup.attention, "source", None), "name", setup.attention.name),
         max_num_batched_tokens=setup.num_batched,
-        mixed_chunk_size=setup.mixed_chunk,
+        mixed_chunk_size=engines[ks[0]].config.mixed_chunk_size,
         max_num_seqs=setup.max_num_seqs,
         num_pages=requests.num_pages,
         torch=torch.__version__,
         hardware=torch.cuda.get_device_name() if target.device.type == "cuda" else "cpu",
     )
-    engines = engines_of(target, ks, args.acceptance, requests, setup)
     answer(dict(settings=settings, checks=checks), engines, requests, lines)
 
 

@@ -34,7 +34,7 @@ _FEW_ROWS = 16  # which are not worth copying less often, nor are more of smalle
 _LARGE_INPUTS, _LARGE_ELEMENTS = 4096, 1 << 24
 _MIN_ELEMENTS = 1 << 18
 # Of weights in a stage, by padded rows: the thread that starts copies could not keep up with smaller ones. With 32 rows
-# longer reads gain 0.3% of a pass, with 40 they lose as much, since fewer stages fit.
+# two lines a copy gain 0.3% of a pass over many keys; with 40, where fewer stages fit, a variant of them loses as much.
 _MIN_STAGE_BYTES = {32: 20 << 10, 40: 8 << 10, 48: 8 << 10}
 _MAX_LINES = 48  # of slices, in all stages
 _PART = 16  # outputs whose squares are added up for a norm

@@ -61,10 +61,10 @@ class Engines:
         for name in ("logprobs", "prompt_logprobs"):
             if (value := getattr(conditions, name)) is not None:
                 raise ValueError(f"{name}: {value} is not allowed with {arm.label}: only our own engine's are stored")
-        if conditions.mixed_chunk_size:
+        if 0 < conditions.mixed_chunk_size < conditions.max_num_batched_tokens:
             raise ValueError(
                 f"mixed_chunk_size: {conditions.mixed_chunk_size} is not allowed with {arm.label}: only our own engine "
-                "has it; drop it, or give the arm its engine's own option (engine.KEY=...)"
+                "limits prompts beside decodes; drop it"
             )
         if conditions.tensor_parallel_size > 1:
             raise ValueError(

@@ -38,6 +38,14 @@ def with_imported_arms(record: _Table) -> _Table:
     return {**record, "arms": [{**arm, "imported": file} for arm in _tables(record.get("arms"))]}
 
 
+def with_later_options(record: _Table) -> _Table:
+    """Says that earlier runs had no limit for prompts beside decodes; without the field it would be today's default."""
+    config = _table(record.get("config"))
+    if not config or "mixed_chunk_size" in config or "max_num_batched_tokens" not in config:
+        return record
+    return {**record, "config": {**config, "mixed_chunk_size": config["max_num_batched_tokens"]}}
+
+
 def migrated_sweep(old: _Table, schema: str) -> _Table:
     """The `sweep.json` of OLD_SWEEP_SCHEMA as one of `schema`."""
     return {**old, "schema": schema, "config": _config(_table(old.get("config"))), "purpose": old.get("record") or {}}

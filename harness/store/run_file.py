@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specbench.harness.store.codec import checked_schema, from_document, read_object
 from specbench.harness.store.files import Json, sha256_json
-from specbench.harness.store.migrate import OLD_RUN_SCHEMA, migrated_run, with_imported_arms
+from specbench.harness.store.migrate import OLD_RUN_SCHEMA, migrated_run, with_imported_arms, with_later_options
 from specbench.harness.store.run_record import RUN_SCHEMA, RunRecord
 from specbench.harness.store.safe_paths import check_name, path_inside
 
@@ -33,5 +33,5 @@ def stored_document(file: Path) -> dict[str, Json]:
     """The document as JSON, in the current schema whatever the version of the file. ValueError as above."""
     raw = read_object(file)
     raw = migrated_run(raw, RUN_SCHEMA) if raw.get("schema") == OLD_RUN_SCHEMA else raw
-    raw = with_imported_arms(raw)
+    raw = with_later_options(with_imported_arms(raw))
     return checked_schema(raw, RUN_SCHEMA, file)

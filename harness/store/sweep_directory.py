@@ -22,7 +22,7 @@ from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.codec import check_known, checked_schema, from_document, read_object
 from specbench.harness.store.directories import RecordDirectory, directory_name, utc
 from specbench.harness.store.masking import from_home, masked, plain_text
-from specbench.harness.store.migrate import OLD_SWEEP_SCHEMA, migrated_sweep
+from specbench.harness.store.migrate import OLD_SWEEP_SCHEMA, migrated_sweep, with_later_options
 from specbench.harness.store.purpose import Purpose, SweepPoint
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import STATUSES, SWEEP_SCHEMA, SweepLoad, SweepRecord
@@ -55,6 +55,7 @@ class SweepDirectory(RecordDirectory[SweepRecord]):
         raw = read_object(file)
         if raw.get("schema") == OLD_SWEEP_SCHEMA:
             raw = migrated_sweep(raw, SWEEP_SCHEMA)
+        raw = with_later_options(raw)
         check_known(RunConfig, raw.get("config"), f"{file}: config")
         return cls(file.parent, from_document(SweepRecord, checked_schema(raw, SWEEP_SCHEMA, file), str(file)))
 

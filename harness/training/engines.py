@@ -19,12 +19,14 @@ def throughput_engine(
 ) -> Engine:
     """An engine for `strategy` (a name of the registry). Raises the strategy's ValueError for bad options."""
     device = target.device.type
+    # Decodes take their rows of a mixed step first; prompts must still make progress.
+    most_rows = max(_PREFILL_ROWS[device], 8 * max_num_seqs)
     arm = ArmConfig(label=strategy, strategy=strategy, options=dict(options))
     config = RunConfig(
         arms=(arm,),
         max_model_len=max_model_len,
         max_concurrency=max_num_seqs,
-        # Decodes take their rows of a mixed step first; prompts must still make progress.
-        max_num_batched_tokens=max(_PREFILL_ROWS[device], 8 * max_num_seqs),
+        max_num_batched_tokens=most_rows,
+        mixed_chunk_size=most_rows,  # nobody waits for a token
     )
     return build_engine(resolve_arm(arm, device, synthetic_weights=False), config, target)

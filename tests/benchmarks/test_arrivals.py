@@ -179,7 +179,8 @@ def test_our_worker_on_the_toy_model(tmp_path, capsys):
     with torch.inference_mode():
         run(args, toy_target(), SETUP, [f"{cell}\n" for cell in cells])
     ready, *turns = map(json.loads, capsys.readouterr().out.splitlines())
-    assert ready["ready"]["settings"]["max_num_batched_tokens"] == 24
+    settings = ready["ready"]["settings"]
+    assert (settings["max_num_batched_tokens"], settings["mixed_chunk_size"]) == (24, 8)
     assert set(ready["ready"]["checks"]) == {"0", "2"} and "24 of 24 identical" in ready["ready"]["checks"]["2"]
     assert len(turns) == 3
     for turn in turns:

@@ -41,7 +41,7 @@ def test_arrivals_of_8b():
     rows = _kept("arrivals-8b-h200.json")
     _assert_on_the_page(rows)
     assert not any(map(misses, rows)) and {row["load"] for row in rows} == {"c64", "c256", "r20", "r40"}
-    assert {row["ours_settings"]["mixed_chunk_size"] for row in rows} == {573}
+    assert {(row["ours_settings"]["mixed_chunk_size"], len(row["ours"])) for row in rows} == {(573, 2)}
 
 
 def test_arrivals_of_8b_without_speculation():
@@ -50,7 +50,7 @@ def test_arrivals_of_8b_without_speculation():
     _assert_on_the_page(rows)
     assert not any(map(misses, rows))
     chunk = usual_mixed_chunk(SHAPES["llama-3.1-8b"].config)
-    assert {row["ours_settings"]["mixed_chunk_size"] for row in rows} == {chunk}
+    assert {(row["ours_settings"]["mixed_chunk_size"], len(row["ours"])) for row in rows} == {(chunk, 2)}
     others = _kept("arrivals-chunks-h200.json")
     text = " ".join(" ".join(lines_of(RACE)).split())
     for rows_of, said in (

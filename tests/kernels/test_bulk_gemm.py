@@ -32,7 +32,9 @@ from specbench.kernels.bulk_gemm import (
 LAUNCHES = [
     fitting(112, 40, held=1),
     fitting(80, 48, held=1),
-    fitting(64, 32, 2, 1),
+    fitting(64, 32, 2, 2),
+    fitting(96, 32, 2, 2),
+    fitting(112, 32, held=2),
     fitting(96, 40, 2, 2),
     fitting(224, 48, 2, 1),
     Tiles(32, 40, 2, 2, 2),

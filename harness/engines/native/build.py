@@ -27,8 +27,8 @@ def page_size_for(config: RunConfig, device: torch.device) -> int:
 
 
 def usual_mixed_chunk(model: ModelConfig) -> int:
-    """As many prompt tokens as keep a Hopper GPU busy for 12 ms (at 650 TFLOP/s), but at least 512: the requests that
-    decode in the same step wait for them."""
+    """Prompt tokens of a step that also decodes: as many as keep a Hopper GPU busy for 9 ms (at 650 TFLOP/s), but at
+    least 256, since the requests that decode wait for them. `model`: what one GPU has of it. Experts count whole."""
     return max(_MIN_MIXED_CHUNK, int(_MIXED_CHUNK_FLOPS / (2 * model.num_layer_weights)))
 
 

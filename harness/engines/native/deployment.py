@@ -50,8 +50,14 @@ class NativeDeployment:
             graph_mode=self.engine.launcher.plan.described(),
             backend=self.engine.builder.attention.backend.name,
             hardware=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-            config=group.described() | cublas_choice.described(device),
+            config=self._limit() | group.described() | cublas_choice.described(device),
         )
+
+    def _limit(self) -> dict[str, str]:
+        """Of prompts beside decodes, where a step could take more."""
+        config = self.engine.config
+        most = config.mixed_chunk_size or config.max_num_batched_tokens
+        return {"mixed_chunk_size": str(most)} if most < config.max_num_batched_tokens else {}
 
     @property
     def capabilities(self) -> Capabilities:

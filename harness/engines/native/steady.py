@@ -78,7 +78,7 @@ def _tokens_needed(engine: Engine, prompt_len: int, size: int, num_rounds: int) 
     config = engine.config
     rows = config.max_num_batched_tokens - (engine.strategy.num_drafts + 1) * size
     rows = max(1, min(rows, config.mixed_chunk_size or rows))
-    num_mixed = size + -(-size * prompt_len // rows)
+    num_mixed = 1 + -(-size * prompt_len // rows)
     return per_round * (num_mixed + NUM_SETTLING_ROUNDS + num_rounds + config.status_lag + 2)
 
 

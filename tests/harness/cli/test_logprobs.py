@@ -83,7 +83,7 @@ def test_what_cannot_be_is_refused(cli, toy, words, said):
         (dict(logprobs=1), "logprobs: 1 is not allowed with vllm/no-spec: only our own engine's are stored"),
         (
             dict(mixed_chunk_size=64),
-            "mixed_chunk_size: 64 is not allowed with vllm/no-spec: only our own engine has it",
+            "mixed_chunk_size: 64 is not allowed with vllm/no-spec: only our own engine limits",
         ),
     ],
 )

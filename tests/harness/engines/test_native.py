@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from dataclasses import replace
 
 import pytest
 from toy.engines import assert_idle, deployed, make_engine, named_strategy
@@ -110,6 +111,15 @@ def test_steps_of_a_block_that_is_cut_short_are_handed_over(deployment, load):
 def test_what_it_says_of_itself(deployment):
     facts = deployment.described
     assert (facts.graph_mode, facts.backend, facts.hardware) == ("none", "torch", "cpu") and facts.version
+    assert facts.config == {}, "its steps take all prompt tokens that fit"
+
+
+def test_it_says_how_many_prompt_tokens_its_steps_take_beside_decodes(deployment, monkeypatch):
+    config = deployment.engine.config
+    monkeypatch.setattr(
+        deployment.engine, "config", replace(config, mixed_chunk_size=config.max_num_batched_tokens - 1)
+    )
+    assert deployment.described.config == {"mixed_chunk_size": str(config.max_num_batched_tokens - 1)}
 
 
 def test_scores_are_of_the_last_tokens(deployment):

@@ -38,6 +38,7 @@ def test_what_a_run_was_is_kept(run):
     assert [arm.warmup for arm in record.arms] == [arm["config"]["warmup"] for arm in raw["arms"]]
     assert [arm.config.num_drafts for arm in record.arms] == [arm["config"]["num_drafts"] for arm in raw["arms"]]
     assert record.config is not None and record.config.request_rate == math.inf
+    assert record.config.mixed_chunk_size == record.config.max_num_batched_tokens, "there was no limit then"
     assert RunDirectory.open(run).config_to_go_on() == record.config
     assert record.config.arms[-1].options == raw["config"]["arms"][-1]["options"]
     assert list(record.files) == list(raw["files"])

@@ -7,7 +7,7 @@ from specbench.harness.engines.native.models.config import ModelConfig
 # A mixed step of fewer rows is captured whatever the model, as in vLLM.
 MIN_CAPTURED_ROWS = 512
 # Operations that keep a Hopper GPU busy while the host launches a layer kernel by kernel: 0.8 ms at 650 TFLOP/s of bf16
-# (launching thirty layers took 15 to 20 ms on an H100's host; others are slower).
+# (launching thirty layers took 15 to 20 ms on an H100's host).
 _HIDES_A_LAYER_FLOPS = 5e11
 
 
