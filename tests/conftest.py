@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+from known_results import remember_blocks
 from toy.interpreter import prepare_once_a_launch
 from toy.interrupts import QUIET_PROC
 from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan, params
@@ -47,6 +48,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 # What git says of this checkout stays as it is, and no test takes the power away: 30 and 70 ms a run.
 run_directory.git_state = cache(run_directory.git_state)  # type: ignore[attr-defined]
 os.fsync = lambda fd: None
+remember_blocks()
 # A script's background jobs start with Ctrl-C ignored, which specbench respects; tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
