@@ -89,7 +89,9 @@ def no_other_work(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_grad():
-    with torch.no_grad():
+    """As the engine runs behind its interface: an operation on a toy's few rows takes a tenth less than under
+    `torch.no_grad`."""
+    with torch.inference_mode():
         yield
 
 

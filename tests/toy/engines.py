@@ -31,10 +31,11 @@ _MAX_STEPS = 20_000
 @functools.cache
 def toy_target(device: str = "cpu", num_layers: int | None = None) -> LlamaModel:
     """The target of most tests: random weights, fp32, the same on every call."""
-    model = dummy_target("toy", torch.float32, torch.device("cpu"), num_layers=num_layers)
-    if device == "cpu":
-        return model
-    return dummy_target("toy", torch.float32, torch.device(device), num_layers=num_layers)
+    with torch.inference_mode(False):  # tests of training take gradients through it
+        model = dummy_target("toy", torch.float32, torch.device("cpu"), num_layers=num_layers)
+        if device == "cpu":
+            return model
+        return dummy_target("toy", torch.float32, torch.device(device), num_layers=num_layers)
 
 
 def named_strategy(name: str, **options: object) -> Strategy:

@@ -8,5 +8,5 @@ import torch
 
 @pytest.fixture(autouse=True)
 def no_grad():
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         yield
