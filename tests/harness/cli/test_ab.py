@@ -92,10 +92,9 @@ def test_the_other_way_round_it_is_an_improvement(cli, small, only_run, plant, c
     assert record_of(only_run())["verdict"] == "improved" and len(inline) == 12
 
 
-def test_equal_sides(cli, small, only_run, clock):
+def test_equal_sides(cli, small, only_run, clock, inline):
     """A margin above the noise of this clock: the words are tested here, the rates elsewhere."""
-    words = ["-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "10%", "--in-process", *small]
-    result = cli("ab", *words)
+    result = cli("ab", "-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "10%", *small)
     assert result.exit_code == 0, result.output
     record = record_of(only_run())
     assert record["is_aa"] and record["verdict"] == "equivalent"
@@ -212,9 +211,9 @@ def test_a_mismatch_that_was_asked_for_is_said(cli, small, only_run, inline):
     assert record_of(only_run())["mismatches"] == ["workload: max concurrency: 1 and 2"]
 
 
-def test_strict(cli, small, only_run, clock):
+def test_strict(cli, small, only_run, clock, inline):
     """Nothing can be told of changes far below the noise."""
-    words = ["-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "0.001%", "--in-process", *small]
+    words = ["-A", "ngram:k=2", "-B", "ngram:k=2", "--blocks", 6, "--min-effect", "0.001%", *small]
     assert cli("ab", *words, "--strict").exit_code == 3
     assert record_of(only_run())["verdict"] == "inconclusive"
 
