@@ -76,8 +76,8 @@ def checked(target: LlamaModel, k: int, requests: Requests, setup: Setup) -> str
     slots = min(CHECKED_SLOTS, setup.max_num_seqs)
     make = partial(make_engine, target, acceptance="real", max_len=max_len)
     eager = partial(make, k=0, batch=len(prompts), graph=PLANS["none"], attention=setup.reference)
-    timed = partial(make, k=k, batch=slots, graph=setup.graph, attention=setup.attention)
-    timed = partial(timed, mixed_chunk_size=setup.mixed_chunk)
+    own = dict(graph=setup.graph, attention=setup.attention, mixed_chunk_size=setup.mixed_chunk)
+    timed = partial(make, k=k, batch=slots, **own)
     found = {
         most: check(target, prompts, eager, partial(timed, max_num_batched_tokens=most))
         for most in (min(CHECKED_CHUNK, setup.num_batched), setup.num_batched)

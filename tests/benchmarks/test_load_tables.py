@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Callable
 
 import numpy as np
 from benchmark_pages import BENCHMARKS, cells_of, lines_of, section
@@ -61,6 +62,40 @@ def test_arrivals_of_8b_without_speculation():
         assert said.format(_medians(others[rows_of], "itl_ms_p99")) in text
     for rows_of in ("race_573", "race_2048"):
         assert f"requests/s {_medians(others[rows_of], 'requests_per_s')}." in text
+    fewest = others["race_512"]
+    better = _against_the_better_turn([row for row in fewest if row["load"] != "r20"], "itl_ms_p99", min)
+    assert f"{_medians(fewest, 'itl_ms_p99')}, against vLLM's better turn {better}." in text
+    (slow,) = (row for row in fewest if row["load"] == "r20")
+    itl, ttft, rate = (
+        statistics.median(ratios(slow, name)) for name in ("itl_ms_p99", "ttft_ms_median", "requests_per_s")
+    )
+    said = f"not raced again, {itl:.2f}; median TTFT was {ttft:.2f} times vLLM's, requests/s {rate:.2f}."
+    assert f"At 20 requests/s, {said}" in text
+
+
+def test_arrivals_of_8b_with_larger_steps():
+    """P99 ITL with K=4 and 64 in service before prompts beside decodes were limited, by turn; P99 TTFT with 256."""
+    others = _kept("arrivals-chunks-h200.json")
+    text = " ".join(" ".join(lines_of(RACE)).split())
+    by_load = {row["load"]: row for row in others["k4_2048"]}
+    (row,) = others["k4_1024"]
+    for each, said in ((by_load["c64"], "{} and {}"), (row, "{}, {} and {}")):
+        ratio = statistics.median(ratios(each, "itl_ms_p99"))
+        ours, theirs = (said.format(*(f"{turn['itl_ms_p99']:.1f}" for turn in each[side])) for side in ("ours", "vllm"))
+        words = f"{ratio:.2f} times vLLM's" if each is not row else f"{ratio:.2f} times"
+        unit = " ms" if each is not row else ""
+        assert f"{words} ({ours}{unit}, vLLM {theirs})" in text
+    late, rate = (statistics.median(ratios(by_load["c256"], name)) for name in ("ttft_ms_p99", "requests_per_s"))
+    assert f"with 256 at once was {late:.2f} times vLLM's with steps of 2,048 rows" in text
+    assert f"for prompts; requests/s were {rate:.2f} times." in text
+
+
+def _against_the_better_turn(rows: list, measure: str, better: Callable) -> str:
+    turns = [[[turn[measure] for turn in row[side]] for side in ("ours", "vllm")] for row in rows]
+    by_load = {
+        row["load"]: statistics.median(ours) / better(theirs) for row, (ours, theirs) in zip(rows, turns, strict=True)
+    }
+    return _listed([by_load[load] for load in ("c64", "c256", "r40")])
 
 
 def _medians(rows: list, measure: str) -> str:

@@ -56,7 +56,7 @@ class NativeDeployment:
     def _limit(self) -> dict[str, str]:
         """Of prompts beside decodes, where a step could take more."""
         config = self.engine.config
-        most = config.mixed_chunk_size or config.max_num_batched_tokens
+        most = config.most_beside_decodes
         return {"mixed_chunk_size": str(most)} if most < config.max_num_batched_tokens else {}
 
     @property

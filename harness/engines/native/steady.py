@@ -77,7 +77,7 @@ def _tokens_needed(engine: Engine, prompt_len: int, size: int, num_rounds: int) 
     # Early requests decode during the prompts of later ones.
     config = engine.config
     rows = config.max_num_batched_tokens - (engine.strategy.num_drafts + 1) * size
-    rows = max(1, min(rows, config.mixed_chunk_size or rows))
+    rows = max(1, min(rows, config.most_beside_decodes))
     num_mixed = 1 + -(-size * prompt_len // rows)
     return per_round * (num_mixed + NUM_SETTLING_ROUNDS + num_rounds + config.status_lag + 2)
 

@@ -15,7 +15,7 @@ from toy.prompts import text_prompt
 
 from specbench.harness.engines.load import Load
 from specbench.harness.engines.native.drive import native_request
-from specbench.harness.engines.native.steady import trace_rounds
+from specbench.harness.engines.native.steady import NUM_SETTLING_ROUNDS, steady_requests, trace_rounds
 from specbench.harness.engines.ranges import NullRanges
 from specbench.harness.profiling.tracers import NoTracer, TorchTracer
 from specbench.workloads.base import Prompt
@@ -66,6 +66,18 @@ def test_few_prompts_are_sent_in_turn_and_long_ones_passed_over():
 def test_rounds_that_no_prompt_leaves_room_for_are_refused():
     with pytest.raises(ValueError, match=r"rounds: 90 are not allowed.*max_model_len 160; lower --rounds or raise"):
         trace_rounds(_engine(), _load(), 90, NoTracer())
+
+
+def test_requests_outlast_prompts_of_which_a_step_takes_few():
+    """Three tokens a request in each step, if all drafts were accepted, from the first that decodes on."""
+    engine, num_rounds, mixed = _engine(max_num_batched_tokens=21, mixed_chunk_size=2), 4, 0
+    requests = steady_requests(engine, _load((12, 12, 12)), num_rounds)
+    for each in requests:
+        engine.add(each)
+    while engine.scheduler.wants_mixed_step():
+        engine.step()
+        mixed += 1
+    assert mixed > 5 and requests[0].sampling.max_tokens >= 3 * (mixed + NUM_SETTLING_ROUNDS + num_rounds)
 
 
 def test_a_batch_that_the_pages_cannot_hold_is_refused():

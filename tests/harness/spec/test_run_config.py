@@ -10,7 +10,7 @@ from specbench.harness.engines.native.build import build_engine, usual_mixed_chu
 from specbench.harness.engines.native.models.shapes import SHAPES
 from specbench.harness.registry import ATTENTION_BACKENDS, STATE_UPDATES, STRATEGIES, WORKLOADS, lookup
 from specbench.harness.spec.arm import parse_arm
-from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.store.codec import from_document, to_document
 from specbench.kernels.state_update import StateUpdate
 from specbench.kernels.torch_update import TorchStateUpdate
@@ -115,6 +115,8 @@ def test_steps_that_decode_take_fewer_prompt_tokens_with_larger_models():
     """From 8B on fewer than the 2,048 of a step."""
     chunks = {name: usual_mixed_chunk(SHAPES[name].config) for name in ("smollm2-135m", "llama-3.1-8b", "llama-2-70b")}
     assert chunks["smollm2-135m"] > 20_000 and 400 < chunks["llama-3.1-8b"] < 450 and chunks["llama-2-70b"] == 256
+    help = Conditions.__dataclass_fields__["mixed_chunk_size"].metadata["option"].help
+    assert f"(8B on one GPU: {chunks['llama-3.1-8b']})" in help
     arm = resolve_arm(parse_arm("no-spec", {}), "cpu", synthetic_weights=True)
     target = toy_target()
     usual, asked = (build_engine(arm, _run_config(**own), target) for own in ({}, {"mixed_chunk_size": 7}))

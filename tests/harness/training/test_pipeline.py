@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from toy.checkpoints import llama_config, load_written, write_llama
-from toy.engines import generate, make_engine, named_strategy, request
+from toy.engines import generate, make_engine, named_strategy, request, toy_target
 from toy.plans import CPU
 from typer.testing import CliRunner
 
@@ -25,6 +25,7 @@ from specbench.harness.run.progress import NullProgress
 from specbench.harness.spec.commands import CheckHeadOptions
 from specbench.harness.training.check import check_files, check_head
 from specbench.harness.training.config import TrainHeadOptions
+from specbench.harness.training.engines import throughput_engine
 from specbench.harness.training.evaluate import Outputs, acceptance_of, answers, evaluation_of, pooled
 from specbench.harness.training.generate import GenerateStats
 from specbench.harness.training.load import LoadedTarget
@@ -356,3 +357,9 @@ def test_check_refuses_what_cannot_be_loaded(head, target, tmp_path):
     spoilt(head[0], tmp_path / "worse", lambda t: t.update(extra=torch.zeros(2)))
     with pytest.raises(ValueError, match=r"tensors that this model does not use \(1\): extra"):
         check_files(tmp_path / "worse", target.model)
+
+
+def test_generating_answers_does_not_hold_prompts_back():
+    """Nobody waits for a token, so a step takes as many prompt tokens as fit beside its decodes."""
+    config = throughput_engine(toy_target(), "no-spec", {}, max_num_seqs=4, max_model_len=64).config
+    assert config.mixed_chunk_size == config.max_num_batched_tokens

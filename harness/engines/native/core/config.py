@@ -35,6 +35,11 @@ class EngineConfig:
                 f"status_lag: {self.status_lag} does not go with sync={self.sync}; none means >= 1, single and multi 0"
             )
 
+    @property
+    def most_beside_decodes(self) -> int:
+        """Prompt tokens of a step that also decodes."""
+        return min(self.mixed_chunk_size or self.max_num_batched_tokens, self.max_num_batched_tokens)
+
     def pages_for_all(self, overhang: int) -> int:
         """Enough for all slots at full length and `overhang` more, plus the dummy page, so nothing is ever
         preempted."""

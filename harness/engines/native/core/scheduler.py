@@ -42,7 +42,7 @@ class Scheduler:
         self.running: list[Request] = []  # in order of admission
         self._free_slots = list(range(config.max_num_seqs - 1, -1, -1))
         self._max_num_batched_tokens = config.max_num_batched_tokens
-        self._mixed_chunk_size = config.mixed_chunk_size or config.max_num_batched_tokens
+        self._most_beside_decodes = config.most_beside_decodes
         self._max_model_len = config.max_model_len
         self._num_drafts = num_drafts
         self._lookahead = lookahead
@@ -91,7 +91,7 @@ class Scheduler:
         `num_drafts`: verified for each decode; all of them by default."""
         k1 = (self._num_drafts if num_drafts is None else num_drafts) + 1
         rows = [ScheduledRows(r, k1, False) for r in self.running if not r.is_prefilling]
-        most = self._mixed_chunk_size if rows else self._max_num_batched_tokens
+        most = self._most_beside_decodes if rows else self._max_num_batched_tokens
         # Decodes alone never starve prefill: a chunk of at least one token always fits.
         budget = max(min(self._max_num_batched_tokens - k1 * len(rows), most), 1)
         for request in [r for r in self.running if r.is_prefilling]:
