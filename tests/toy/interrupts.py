@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
-
-from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.request import Request
 
 from . import warm
 
@@ -77,23 +71,6 @@ def interrupted(
         code = warm.asked(warm.server(), _AS_IN_A_TERMINAL + _PROGRAM, given, streams, environment)
         said = [Path(f"/proc/self/fd/{file.fileno()}").read_text() for file in (out, err)]
     return code, said[0], said[1]
-
-
-@contextmanager
-def pressing(line: str, number: signal.Signals = signal.SIGINT) -> Iterator[None]:
-    """As `interrupted`, for a command that `CliRunner` runs in this process: a new one imports lm-eval first, 5 s."""
-    step, sent = Engine.step, []
-
-    def watched(engine: Engine) -> list[Request]:
-        sys.stderr.flush()
-        if not sent and re.search(line, sys.stderr.buffer.getvalue().decode()):  # type: ignore[attr-defined]
-            sent.append(number)
-            signal.raise_signal(number)
-        return step(engine)
-
-    with terminal_signals(), mock.patch.object(Engine, "step", watched):
-        yield
-    assert sent, "it never came so far"
 
 
 @contextmanager
