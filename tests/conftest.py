@@ -22,7 +22,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from known_results import remember_blocks
-from toy.interpreter import prepare_once_a_launch
+from toy.interpreter import prepare_once_a_launch, round_e4m3_as_torch
 from toy.interrupts import QUIET_PROC
 from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan, params
 from toy.timed import check_their_files_say_so
@@ -45,6 +45,7 @@ typer.testing._get_command = typer.main.get_command = cache(typer.main.get_comma
 torch.utils.collect_env.get_pretty_env_info = cache(torch.utils.collect_env.get_pretty_env_info)
 if os.environ.get("TRITON_INTERPRET") == "1":
     prepare_once_a_launch()
+    round_e4m3_as_torch()
 # What git says of this checkout stays as it is, and no test takes the power away: 30 and 70 ms a run.
 run_directory.git_state = cache(run_directory.git_state)  # type: ignore[attr-defined]
 os.fsync = lambda fd: None
@@ -85,6 +86,12 @@ def no_other_work(monkeypatch):
     of a few microseconds are called impossible."""
     monkeypatch.setattr(machine_state, "PROC", QUIET_PROC)
     monkeypatch.setattr(doubts, "MAX_GAIN", math.inf)
+
+
+@pytest.fixture(autouse=True)
+def the_same_numbers_in_any_order() -> None:
+    """A test's random numbers do not depend on which tests ran before it, and so not on how many workers there are."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
