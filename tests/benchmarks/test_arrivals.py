@@ -249,7 +249,7 @@ def test_a_race_gives_both_engines_the_same_turns(tmp_path, monkeypatch, capsys)
         (tmp_path / name).write_text(WORKER)
     monkeypatch.setattr(arrivals_race, "HERE", tmp_path)
     words = f"--vllm-path {tmp_path} --seconds 0 --turns 3 --num-requests 30 --vllm-capture-size 1280"
-    words += f" --output {tmp_path}/race.json"
+    words += f" --mixed-chunk-size 8 --output {tmp_path}/race.json"
     monkeypatch.setattr(sys, "argv", ["arrivals_race.py", *words.split(), "smollm2-135m,2.5,c8,4/r500", "toy,2,0/c4"])
     arrivals_race.main()
     rows = json.loads((tmp_path / "race.json").read_text())
@@ -258,7 +258,7 @@ def test_a_race_gives_both_engines_the_same_turns(tmp_path, monkeypatch, capsys)
     assert found == [*small, ("toy", 0, "c4", 3, 3)]
     assert [row["acceptance_length"] for row in rows] == [None, 2.5, 2.5, None] and rows[0]["check"] == "right"
     assert rows[0]["vllm_settings"] == {"own": ["--capture-size=1280"]}
-    assert "--graph-mixed=full" in rows[0]["ours_settings"]["own"]
+    assert {"--graph-mixed=full", "--mixed-chunk-size=8"} <= set(rows[0]["ours_settings"]["own"])
     assert capsys.readouterr().out.count("\n| smollm2-135m | ") == 3
 
 

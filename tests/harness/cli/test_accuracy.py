@@ -15,6 +15,7 @@ from lm_eval import evaluator  # noqa: E402
 from lm_eval.api.instance import Instance  # noqa: E402
 
 from specbench.harness.engines.native import adapter as native  # noqa: E402
+from specbench.harness.quality.lm_evaluation import by_arguments  # noqa: E402
 from specbench.harness.quality.lm_evaluation import evaluate as evaluation  # noqa: E402
 from specbench.harness.quality.lm_evaluation.by_arguments import SpecbenchLM  # noqa: E402
 from specbench.harness.quality.lm_evaluation.cli import register  # noqa: E402
@@ -84,6 +85,23 @@ def test_lm_eval_finds_the_class():
 def test_unknown_keys_are_refused(chat_model, options, text):
     with pytest.raises(ValueError, match=text):
         SpecbenchLM(**{"strategy": "ngram", "pretrained": str(chat_model), **options})
+
+
+def test_keys_of_lm_evals_command_are_the_runs_or_the_arms(chat_model, monkeypatch):
+    class Asked(Exception):
+        pass
+
+    def serve(config, progress):
+        raise Asked(config)
+
+    monkeypatch.setattr(by_arguments, "serve", serve)
+    words = f"strategy=ngram,k=3,pretrained={chat_model},max_num_batched_tokens=64,mixed_chunk_size=16,num_pages=50"
+    with pytest.raises(Asked) as asked:
+        SpecbenchLM.create_from_arg_string(words, {"batch_size": 2})
+    (config,) = asked.value.args
+    assert (config.max_num_batched_tokens, config.mixed_chunk_size, config.num_pages) == (64, 16, 50)
+    assert config.max_concurrency == 2 and config.model == str(chat_model)
+    assert [arm.label for arm in config.arms] == ["ngram:k=3"]
 
 
 def test_arms_that_are_the_same_are_refused(cli, words, runs):
