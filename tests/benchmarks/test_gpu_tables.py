@@ -273,7 +273,7 @@ def test_parts_of_a_round():
     rows = _rows(
         "kernels.md", "Where a round's time goes", "| products", "| attention", "| norms", "| the rest", "| round"
     )
-    before, later = ([row[1:] for row in table] for table in (rows[:4], rows[4:]))
+    later, before = ([row[1:] for row in table] for table in (rows[:4], rows[4:]))
     rounds = {r["cell"]: r for r in kept["rounds"]}
     for figures, cell in zip(zip(*before, strict=True), ("4/64x128", "4/8x128", "0/64x128", "0/1x128"), strict=True):
         assert list(figures) == _parts(rounds[cell]["kernels"], rounds[cell]["span_us"])
