@@ -54,7 +54,7 @@ class Launcher:
         self._state = state
         self._capture_host = capture_host
         # With sync=multi the host reads lengths in mid-round and bounds launches by them.
-        self._lengths = _lengths_to_meet(state.max_kv - 2 * q_of(state)) if config.sync == "multi" else []
+        self._lengths = _lengths_to_meet(config.max_model_len) if config.sync == "multi" else []
         self._max_num_seqs = max_num_seqs
         self._draft_counts = draft_counts
         self._sizes = capture_sizes(max_num_seqs) if plan.pads else []

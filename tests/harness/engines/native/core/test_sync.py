@@ -18,6 +18,7 @@ from toy.scripted import PATTERNS, Script, Scripted
 
 from specbench.harness.engines.native.core import batch as engine_batch
 from specbench.harness.engines.native.core.engine import Engine
+from specbench.harness.engines.native.core.graphs import DecodeRound
 from specbench.harness.engines.native.core.host_view import HostView
 from specbench.harness.engines.native.core.layouts import decode_batch
 from specbench.harness.engines.native.core.multi_sync import MultiSync
@@ -301,9 +302,31 @@ def test_capture_meets_every_length_that_a_read_bound_can_have(few_words: FewWor
     )
     n_S = engine.state.n_S.clone()
     engine.launcher.capture([SamplingMode.GREEDY])
-    assert max(bounds) > engine.config.max_model_len // 2
+    assert max(bounds) >= engine.config.max_model_len
     assert {1 << bit for bit in range(4, max(bounds).bit_length())} <= bounds
     assert torch.equal(engine.state.n_S, n_S)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "drafts"),
+    [
+        ("eagle", dict(k=3)),
+        ("parallel-eagle", dict(k=3)),
+        ("eagle-topk", dict(num_steps=2, topk=2, num_draft_tokens=4)),
+        ("eagle-topk", dict(num_steps=5, topk=8, num_draft_tokens=64)),  # more nodes than a request has tokens
+    ],
+)
+def test_dummy_requests_are_as_long_as_real_ones_may_be_and_no_longer(strategy, drafts, monkeypatch):
+    engine = make_engine(MULTI, named_strategy(strategy, head="random", **drafts), max_model_len=40, max_num_seqs=2)
+    lengths, launch = [], DecodeRound.launch
+
+    def seen(decode_round, *given):
+        lengths.append(int(engine.state.n_S[engine.state.dummy_slot]))
+        return launch(decode_round, *given)
+
+    monkeypatch.setattr(DecodeRound, "launch", seen)
+    engine.launcher.capture([SamplingMode.GREEDY])
+    assert set(lengths) == {16, 32, 40}
 
 
 @pytest.mark.gpu
