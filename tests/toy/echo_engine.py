@@ -195,7 +195,7 @@ class EchoDeployment:
         }
         answer = _Answer([], [])
         try:
-            with urllib.request.urlopen(self.url, json.dumps(asked).encode(), timeout=10) as stream:
+            with urllib.request.urlopen(self.url, json.dumps(asked).encode(), timeout=300) as stream:
                 lines = [line.decode().strip().removeprefix("data: ") for line in stream if line.strip()]
         except urllib.error.HTTPError as error:
             raise RuntimeError(f"the server answered {error.code}: {error.reason}") from error

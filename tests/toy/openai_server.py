@@ -264,8 +264,8 @@ def serving(server: OpenAIServer) -> Iterator[OpenAIServer]:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    assert ready.wait(20)
-    server.stop = lambda: (loop.call_soon_threadsafe(loop.stop), thread.join(20))  # type: ignore[attr-defined]
+    assert ready.wait(300)
+    server.stop = lambda: (loop.call_soon_threadsafe(loop.stop), thread.join(300))  # type: ignore[attr-defined]
     try:
         yield server
     finally:

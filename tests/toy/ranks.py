@@ -23,7 +23,7 @@ T = TypeVar("T")
 class _Table:
     def __init__(self, size: int):
         self._laid: list[Tensor | None] = [None] * size
-        self._all_here = threading.Barrier(size, timeout=20)
+        self._all_here = threading.Barrier(size, timeout=300)
 
     def exchange(self, rank: int, x: Tensor) -> list[Tensor]:
         """What every rank brings, in their order."""
@@ -32,6 +32,10 @@ class _Table:
         found = list(self._laid)
         self._all_here.wait()
         return found  # type: ignore[return-value]
+
+    def leave(self) -> None:
+        """Nobody waits for a rank that has failed."""
+        self._all_here.abort()
 
 
 class _TableSum(Sum):
@@ -61,8 +65,16 @@ def on_ranks(size: int, run: Callable[[ThreadGroup], T], *, splits_drafter: bool
     """What `run` gives on each rank; the first error of any."""
     table = _Table(size)
     groups = [ThreadGroup(rank, size, table, splits_drafter=splits_drafter) for rank in range(size)]
+
+    def ran(group: ThreadGroup) -> T:
+        try:
+            return run(group)
+        except BaseException:
+            table.leave()
+            raise
+
     with ThreadPoolExecutor(size) as threads:
-        return list(threads.map(run, groups))
+        return list(threads.map(ran, groups))
 
 
 def watched_ranks(monkeypatch: pytest.MonkeyPatch, *module: str) -> list[Processes]:

@@ -129,7 +129,8 @@ class Serving:
     ):
         self._pending = deque(sorted(requests, key=lambda request: request["arrival_s"]))
         self._most, self._send, self._cancelled, self._now_ns = max_concurrency, send, cancelled, now_ns
-        self._started_ns = now_ns()
+        self._started_ns = self._place_free_ns = now_ns()
+        self._keeps_time = any(request["arrival_s"] for request in self._pending)
         self._submitted_ns: dict[int, int] = {}
         self._steps: list[Step] = []
         self._num_rows = 0
@@ -148,13 +149,16 @@ class Serving:
         return list(self._submitted_ns)
 
     def due(self) -> list[Request]:
-        """Requests to hand to the engine now. They count as submitted."""
+        """Requests to hand to the engine now. They count as submitted: those with an arrival time since then, or since
+        there was a place, as a client of a server would have sent them while a step was running."""
         found = []
         while self._pending and len(self._submitted_ns) < self._most and not self.is_cancelled:
-            if self._arrival_ns() > self._now_ns():
+            arrival_ns, now_ns = self._arrival_ns(), self._now_ns()
+            if arrival_ns > now_ns:
                 break
             request = self._pending.popleft()
-            self._submitted_ns[request["id"]] = self._now_ns()
+            since_ns = max(arrival_ns, self._place_free_ns) if self._keeps_time else now_ns
+            self._submitted_ns[request["id"]] = since_ns
             found.append(request)
         return found
 
@@ -171,6 +175,8 @@ class Serving:
 
     def end(self, ended: Ended) -> None:
         """Sends its steps first, so that a finished request is known completely, whatever happens next."""
+        if len(self._submitted_ns) == self._most:
+            self._place_free_ns = self._now_ns()
         submitted_ns = self._submitted_ns.pop(ended.id)
         self.flush()
         self._send({"ended": [{**ended._asdict(), "t_submit_ns": submitted_ns}]})

@@ -65,13 +65,14 @@ def run_block(engine: Engine, load: Load, sink: RowSink, decode: Decode | None =
     clear(engine)
     engine.views.align_clocks()
     ended: list[tuple[Request, int]] = []
+    strings = StopStrings(load.stop, decode)
     try:
         with no_collection():
-            _send_all(engine, load, sink, StopStrings(load.stop, decode), ended)
+            _send_all(engine, load, sink, strings, ended)
     finally:
         if logprobs := [row for request, num_kept in ended for row in logprob_rows(request, num_kept)]:
             sink.add_logprobs(logprobs)
-        sink.add_steps(engine.log.take())
+        sink.add_steps(strings.kept_steps(engine.log.take()))
         source = engine.clock.source
         sink.add_phases([PhaseRow(step, name, ns, False, source) for step, name, ns in engine.phase_log])
 
@@ -80,28 +81,34 @@ def _send_all(
     engine: Engine, load: Load, sink: RowSink, strings: StopStrings, ended: list[tuple[Request, int]]
 ) -> None:
     """`ended`: gets each request and the number of its tokens that were kept."""
+    group, keeps_time = engine.target.group, any(load.arrival_s)
+    start_ns = place_free_ns = time.perf_counter_ns()
+    due_ns = [start_ns + round(at_s * 1e9) for at_s in load.arrival_s]
     pending = list(range(len(load) - 1, -1, -1))
     in_flight = 0
-    start = time.perf_counter()
-    group, keeps_time = engine.target.group, any(load.arrival_s)
 
-    def is_due(at_s: float) -> bool:
-        return not keeps_time or group.agree(time.perf_counter() - start >= at_s)
+    def is_due(at_ns: int) -> bool:
+        return not keeps_time or group.agree(time.perf_counter_ns() >= at_ns)
 
     while (pending or in_flight) and not sink.cancelled:
-        while pending and in_flight < load.max_concurrency and is_due(load.arrival_s[pending[-1]]):
-            request = native_request(load.request(pending.pop()))
+        while pending and in_flight < load.max_concurrency and is_due(due_ns[pending[-1]]):
+            index = pending.pop()
+            request = native_request(load.request(index))
             engine.add(request)
+            if keeps_time:  # as a client of a server sends it: the wait for a step that runs is the engine's
+                request.t_submit_ns = max(due_ns[index], place_free_ns)
             strings.add(request)
             in_flight += 1
         if not engine.has_work:
-            time.sleep(max(0.0, min(0.01, load.arrival_s[pending[-1]] - (time.perf_counter() - start))))
+            time.sleep(max(0.0, min(0.01, (due_ns[pending[-1]] - time.perf_counter_ns()) / 1e9)))
             continue
         finished = engine.step()
+        if finished and in_flight == load.max_concurrency:
+            place_free_ns = time.perf_counter_ns()
         strings.look(engine)
         for request in finished:
             in_flight -= 1
-            row = strings.kept(request, request_row(request, load.prompts[request.id].id))
+            row = strings.kept(request, request_row(request, load.prompts[request.id].id), engine.log.rows)
             ended.append((request, row.num_output_tokens))
             sink.request(row)
     empty(engine)

@@ -14,10 +14,9 @@ from specbench.harness.engines.base import RowSink
 from specbench.harness.engines.load import PromptRequest, cut_at_stop, cut_tokens, num_settled
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request
-from specbench.harness.store.rows import RequestRow
 
 from .drive import clear, empty, native_request, request_row
-from .stop_strings import Decode, StopWatch
+from .stop_strings import Decode, StopWatch, cut_row, cut_steps
 
 
 @torch.inference_mode()
@@ -32,19 +31,23 @@ def generate(
     clear(engine)
     prompts_by_id = {prompt.id: prompt for prompt in requests}
     texts: dict[int, str | None] = {}
+    num_kept: dict[int, int] = {}  # of requests that a string ended
     try:
         for request in _finished(engine, requests, decode, sink):
             prompt = prompts_by_id[request.id]
             kept, least = request.output_ids, request.sampling.min_tokens
-            text = whole = None
+            row, text = request_row(request, prompt.key), None
             if decode:
                 kept = cut_tokens(kept, prompt.stop, decode, least) if prompt.stop else kept
                 whole = decode(kept)
                 text = cut_at_stop(whole, prompt.stop, num_settled(kept, least, whole, decode))
-            sink.request(_kept_row(request, prompt, kept, is_stopped=text != whole))
+                if text != whole:  # also where the engine had another reason to end with the same token
+                    num_kept[request.id] = len(kept)
+                    row = cut_row(row, kept, engine.log.rows)
+            sink.request(row)
             texts[request.id] = text
     finally:
-        sink.add_steps(engine.log.take())
+        sink.add_steps(cut_steps(engine.log.take(), num_kept))
     return texts
 
 
@@ -72,13 +75,3 @@ def _finished(
             if watch.is_stopped(request.output_ids):
                 engine.abort(number)
     empty(engine)
-
-
-def _kept_row(request: Request, prompt: PromptRequest, kept: list[int], is_stopped: bool) -> RequestRow:
-    """`is_stopped`: by a string, also where the engine had another reason to end with the same token."""
-    row = request_row(request, prompt.key)
-    return row._replace(
-        output_token_ids=kept,
-        num_output_tokens=len(kept),
-        finish_reason="stop" if is_stopped else row.finish_reason,
-    )

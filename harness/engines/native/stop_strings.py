@@ -1,17 +1,17 @@
 """Stop strings of measured requests: the host checks what it has read after every step.
 
-The engine knows only stop ids, and the host may see tokens late. Text generated after a stop string is dropped, and the
-request's last time is that of the step that completed the string, whatever was launched in the meantime.
+The engine knows only stop ids, and the host may see tokens late. What was generated after a stop string is dropped: the
+request and the step log end with the step that completed the string, whatever was launched in the meantime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from specbench.harness.engines.load import cut_tokens, find_stop, num_settled
 from specbench.harness.engines.native.core.engine import Engine
 from specbench.harness.engines.native.core.request import Request
-from specbench.harness.store.rows import RequestRow
+from specbench.harness.store.rows import RequestRow, StepRow
 
 Decode = Callable[[list[int]], str]
 
@@ -51,7 +51,8 @@ class StopStrings:
         assert decode is not None or not stop, "stop strings need a tokenizer"
         self._stop, self._decode = stop, decode
         self._live: dict[int, tuple[Request, StopWatch]] = {}
-        self._ended_ns: dict[int, tuple[int, int]] = {}
+        self._ended: set[int] = set()
+        self._num_kept: dict[int, int] = {}
 
     def add(self, request: Request) -> None:
         if self._stop:
@@ -61,25 +62,59 @@ class StopStrings:
     def look(self, engine: Engine) -> None:
         """Ends the requests whose newest tokens completed a string."""
         for number, (request, watch) in self._live.items():
-            if number not in self._ended_ns and watch.is_stopped(request.output_ids):
+            if number not in self._ended and watch.is_stopped(request.output_ids):
                 self._end(request, engine)
 
     def _end(self, request: Request, engine: Engine) -> None:
-        self._ended_ns[request.id] = request.t_last_ns, request.t_last_device_ns
+        self._ended.add(request.id)
         if request.finish_reason is None:
             engine.abort(request.id)
 
-    def kept(self, request: Request, row: RequestRow) -> RequestRow:
-        """The row of a request that has left the engine, up to its stop string."""
+    def kept(self, request: Request, row: RequestRow, steps: Sequence[StepRow]) -> RequestRow:
+        """The row of a request that has left the engine, up to its stop string. `steps`: the log so far."""
         self._live.pop(request.id, None)
-        ended_ns = self._ended_ns.pop(request.id, None)
-        if ended_ns is None or self._decode is None:
+        if request.id not in self._ended or self._decode is None:
             return row
         kept = cut_tokens(request.output_ids, self._stop, self._decode, request.sampling.min_tokens)
-        return row._replace(
-            output_token_ids=kept,
-            num_output_tokens=len(kept),
-            finish_reason="stop",
-            t_last_ns=ended_ns[0],
-            t_last_device_ns=ended_ns[1],
-        )
+        self._num_kept[request.id] = len(kept)
+        return cut_row(row, kept, steps)
+
+    def kept_steps(self, steps: Iterable[StepRow]) -> list[StepRow]:
+        """The log of the block, up to the stop strings."""
+        return cut_steps(steps, self._num_kept)
+
+
+def cut_row(row: RequestRow, kept: Sequence[int], steps: Sequence[StepRow]) -> RequestRow:
+    """The row of a request of which a string leaves the tokens `kept`, ended by the step that brought the last one."""
+    surplus = row.num_output_tokens - len(kept)
+    for step in reversed(steps):
+        if step.request_id == row.request_id:
+            if surplus < step.num_emitted:
+                break
+            surplus -= step.num_emitted
+    else:
+        raise AssertionError(f"request {row.request_id}: no step brought token {len(kept)}")
+    assert step.t_host_ns is not None
+    return row._replace(
+        output_token_ids=kept,
+        num_output_tokens=len(kept),
+        finish_reason="stop",
+        t_last_ns=step.t_host_ns,
+        t_last_device_ns=step.t_device_ns,
+    )
+
+
+def cut_steps(steps: Iterable[StepRow], num_kept: Mapping[int, int]) -> list[StepRow]:
+    """The rows of steps that brought kept tokens; the last counts only these. `num_kept`: of requests that a string
+    ended. Acceptance and tokens per forward would else count tokens, and whole rounds, that were thrown away."""
+    left, kept = dict(num_kept), []
+    for step in steps:
+        num_left = left.get(step.request_id)
+        if num_left is not None:
+            if num_left == 0:
+                continue
+            if num_left < step.num_emitted:
+                step = step._replace(num_emitted=num_left, truncated=True)
+            left[step.request_id] = num_left - step.num_emitted
+        kept.append(step)
+    return kept

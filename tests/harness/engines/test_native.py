@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import time
 from dataclasses import replace
 
 import pytest
@@ -77,6 +78,20 @@ def test_requests_are_handed_over_as_they_end_and_steps_behind_the_last(deployme
         assert row.num_output_tokens == sum(s.num_emitted for s in sink.steps if s.request_id == row.request_id)
     assert {row.source for row in sink.phases} == {"host_clock"}
     assert_idle(deployment.engine)
+
+
+def test_a_request_that_arrives_while_a_step_runs_waits_for_it_in_the_engine(load):
+    """As one that a client sends to a server: the rest of that step is part of its TTFT."""
+    deployment, sink = deployed(make_engine(CPU)), Sink()
+    step = deployment.engine.step
+    deployment.engine.step = lambda: (time.sleep(0.02), step())[1]
+    deployment.measure(replace(load, arrival_s=[0.0, 0.011, 0.013, 0.014, 0.015], max_concurrency=3), sink)
+    rows = {row.request_id: row for row in sink.requests}
+    first_ns = rows[0].t_submit_ns
+    assert [rows[n].t_submit_ns - first_ns for n in (1, 2)] == [11_000_000, 13_000_000]
+    # The others wait for a place before they are sent.
+    ends_ns = sorted(row.t_last_ns for row in rows.values())
+    assert ends_ns[0] <= rows[3].t_submit_ns < ends_ns[1] <= rows[4].t_submit_ns < ends_ns[2]
 
 
 def test_a_sink_that_wants_no_more_is_heard(deployment, load):

@@ -58,8 +58,9 @@ def test_serves_and_says_so(child):
 
 def test_a_cancel_aborts_what_is_in_flight_and_the_child_goes_on(child):
     asked = serve(request(0, 5, max_tokens=10**6), request(1, 6, arrival_s=1e6))
-    answers = iter([False])  # the second time, when the first request is in flight
-    messages = list(child.asking(asked, "served", lambda: next(answers, True)))
+    messages: list[dict] = []  # the first one tells of steps: the first request is in flight
+    for message in child.asking(asked, "served", lambda: bool(messages)):
+        messages.append(message)
     (ended,) = [one for message in messages for one in message.get("ended", ())]
     assert (ended["id"], ended["finish_reason"]) == (0, "abort")
     (again,) = [m["ended"][0] for m in child.asking(serve(request(3, 5)), "served") if "ended" in m]

@@ -60,6 +60,23 @@ def test_the_time_of_submission_is_when_the_engine_got_it():
     assert [message["ended"][0]["t_submit_ns"] for message in bench.sent] == [1_000, 5_000]
 
 
+def test_with_arrival_times_it_is_when_a_server_would_have_got_it():
+    """Or when there was a place: a request that waits for one is not yet sent."""
+    bench = Bench([0.0, 1.0, 2.0], 2)
+    begin_ns = bench.now_ns
+    bench.due()
+    bench.now_ns += 2_500_000_000  # a long step
+    assert bench.due() == [1]
+    bench.now_ns += 1_000_000_000
+    bench.end(0)
+    bench.now_ns += 1_000_000_000
+    assert bench.due() == [2]
+    for number in (2, 1):
+        bench.end(number)
+    sent = {message["ended"][0]["id"]: message["ended"][0]["t_submit_ns"] - begin_ns for message in bench.sent}
+    assert sent == {0: 0, 1: 1_000_000_000, 2: 3_500_000_000}
+
+
 def test_steps_of_a_request_are_sent_before_its_end():
     bench = Bench([0.0], 1)
     bench.due()

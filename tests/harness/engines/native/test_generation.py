@@ -23,9 +23,13 @@ class Letters:
 class Rows(NullSink):
     def __init__(self) -> None:
         self.rows: list = []
+        self.steps: list = []
 
     def request(self, row) -> None:
         self.rows.append(row)
+
+    def add_steps(self, rows) -> None:
+        self.steps += rows
 
 
 @pytest.mark.parametrize("plan", [CPU, late("cpu", "none", 2)], ids=lambda plan: plan.name)
@@ -40,8 +44,9 @@ def test_a_prompt_that_does_not_fit_leaves_an_engine_that_can_be_asked_again(pla
     assert [(row.request_id, row.num_output_tokens) for row in sink.rows] == [(0, 4)]
 
 
+@pytest.mark.parametrize("plan", [CPU, late("cpu", "none", 3)], ids=lambda plan: plan.name)
 @pytest.mark.parametrize("max_tokens", [6, 7, 12])
-def test_a_string_that_the_last_token_completes_is_the_reason(max_tokens):
+def test_a_string_that_the_last_token_completes_is_the_reason(max_tokens, plan):
     """As in measured blocks, and in vLLM: the request would have ended there anyway."""
     prompt, letters = text_prompt(0, 5), Letters()
     (plain,) = asked([request(0, prompt, max_tokens=12)])
@@ -49,6 +54,7 @@ def test_a_string_that_the_last_token_completes_is_the_reason(max_tokens):
     assert whole is not None and whole.index(whole[4:6]) == 4
     (same,) = asked([request(0, prompt, max_tokens=max_tokens)])
     sink, stopping = Rows(), replace(same, stop=(whole[4:6],))
-    said = NativeDeployment(make_engine(CPU), letters).generate([stopping], sink)  # type: ignore[arg-type]
+    said = NativeDeployment(make_engine(plan), letters).generate([stopping], sink)  # type: ignore[arg-type]
     assert said == {0: whole[:4]}
     assert [(row.num_output_tokens, row.finish_reason) for row in sink.rows] == [(6, "stop")]
+    assert sum(step.num_emitted for step in sink.steps) == 6 and sink.rows[0].t_last_ns == sink.steps[-1].t_host_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toy.edits import STRATEGIES, named, scripted
 from toy.engines import generate, make_engine
-from toy.plans import CPU
+from toy.plans import CPU, late
 from toy.prompts import text_prompt
 
 from specbench.harness.engines.load import Load, cut_at_stop, cut_tokens, num_settled
@@ -30,9 +30,13 @@ class Letters:
 class Kept(NullSink):
     def __init__(self) -> None:
         self.rows: list = []
+        self.steps: list = []
 
     def request(self, row) -> None:
         self.rows.append(row)
+
+    def add_steps(self, rows) -> None:
+        self.steps += rows
 
 
 def load_of(*stop: str, max_tokens: int = 40, **changes) -> Load:
@@ -86,6 +90,31 @@ def test_c08_however_late_the_host_reads(plan):
     rows = measured(make_engine(plan, scripted("cycling", requests, plan)), load)
     assert {n: list(row.output_token_ids) for n, row in rows.items()} == expected
     assert all(row.t_first_ns <= row.t_last_ns for row in rows.values())
+
+
+@pytest.mark.parametrize("strategy", ["no-spec", "perfect"])
+@pytest.mark.parametrize("lag", [0, 1, 4])
+def test_the_log_ends_with_the_step_that_completed_the_string(strategy, lag):
+    """However many rounds were launched behind it, and however many of that step's tokens were too many."""
+    load, plan = load_of("abd", "ee", "cb"), late("cpu", "none", lag) if lag else CPU
+    requests = [native_request(load.request(n)) for n in range(len(load))]
+    made = None if strategy == "no-spec" else scripted("perfect", requests, plan)
+    kept = Kept()
+    NativeDeployment(make_engine(plan, made, max_num_batched_tokens=64), Letters()).measure(load, kept)  # type: ignore[arg-type]
+    assert {row.finish_reason for row in kept.rows} == {"stop"}
+    for row in kept.rows:
+        steps = [step for step in kept.steps if step.request_id == row.request_id]
+        assert sum(step.num_emitted for step in steps) == row.num_output_tokens and steps[-1].num_emitted
+        assert (row.t_last_ns, row.t_last_device_ns) == (steps[-1].t_host_ns, steps[-1].t_device_ns)
+        decodes = [step for step in steps if not step.is_prefill]
+        assert [step.truncated for step in decodes] == [step.num_emitted <= step.num_accepted for step in decodes]
+        if strategy == "perfect":  # rounds of four tokens, the last cut
+            assert len(decodes) == -(-(row.num_output_tokens - 1) // 4)
+            assert sum(step.truncated for step in decodes) == ((row.num_output_tokens - 1) % 4 != 0)
+        else:
+            assert len(decodes) == row.num_output_tokens - 1 and not any(step.truncated for step in decodes)
+    if strategy == "perfect":
+        assert any(step.truncated for step in kept.steps)
 
 
 def test_c08_a_string_over_rounds_and_one_inside_a_round():

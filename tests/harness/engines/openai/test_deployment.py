@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from dataclasses import replace
 
 import pytest
+from toy.processes import eventually
 
 from specbench.harness.engines.load import PromptRequest
+from specbench.harness.engines.openai import sender
 from specbench.harness.engines.openai.deployment import HttpDeployment
 from specbench.harness.engines.openai.endpoint import ApiKey, Endpoint
 from specbench.harness.engines.openai.lengths import ByteGroups
@@ -52,7 +55,8 @@ def test_switches_that_are_off_are_sent_as_off(serve):
 
 
 def test_rows_of_vllm(serve):
-    server = serve(kind="vllm", sizes=(3, 1), speculates=True, details="detailed", overshoot=1, delay_s=0.002)
+    # Pieces apart, and a block that is long, for a client and a pacer that wait for a busy core.
+    server = serve(kind="vllm", sizes=(3, 1), speculates=True, details="detailed", overshoot=1, delay_s=0.03)
     sink, deployment = Kept(), deployment_of(server)
     deployment.measure(load_of(4, max_tokens=9), sink)
     assert sorted(row.request_id for row in sink.requests) == [0, 1, 2, 3]
@@ -127,14 +131,22 @@ def test_a_conversation_is_sent_with_all_its_messages_or_not_at_all(serve):
 def test_at_most_so_many_are_in_flight(serve):
     server = serve(delay_s=0.005)
     deployment_of(server, concurrency=3).measure(load_of(9, concurrency=3), Kept())
-    assert server.most_in_flight == 3 and server.num_ended == 9
+    assert server.most_in_flight == 3
+    assert eventually(lambda: server.num_ended == 9), "its thread may count after the client has read the end"
 
 
-def test_arrivals_are_kept(serve):
-    sink = Kept()
+def test_arrivals_are_kept(serve, monkeypatch):
+    """From the start on: the first request itself may be late on a busy machine, and the others are not then."""
+    sink, began_ns, send_all = Kept(), [], sender.send_all
+
+    async def sent(*words) -> None:
+        began_ns.append(time.monotonic_ns())
+        await send_all(*words)
+
+    monkeypatch.setattr(sender, "send_all", sent)
     deployment_of(serve(), concurrency=50).measure(load_of(4, concurrency=50, gap_s=0.05), sink)
-    submits = sorted(row.t_submit_ns for row in sink.requests)
-    assert all(later - submits[0] >= n * 50e6 - 1e6 for n, later in enumerate(submits)), "never before its time"
+    (start_ns,), submits = began_ns, sorted(row.t_submit_ns for row in sink.requests)
+    assert all(at - start_ns >= n * 50e6 - 1e6 for n, at in enumerate(submits)), "never before its time"
 
 
 def test_a_cancelled_block_ends_what_is_in_flight(serve):

@@ -27,13 +27,14 @@ ODD = {1, 3}
     [
         ("500", "the server answered 500: out of words"),
         ("cut", "the server cut the stream"),
-        ("stall", "the stream stalled: nothing for 0.3 s"),
+        ("stall", "the stream stalled: nothing for 1 s"),
         ("malformed", "malformed chunk: "),
         ("error", "the server answered with an error: engine died"),
     ],
 )
 def test_one_request_fails_and_the_others_do_not(serve, monkeypatch, fault, said):
-    monkeypatch.setattr(stream, "IDLE_S", 0.3)
+    if fault == "stall":  # elsewhere a busy machine, too, would be a stall
+        monkeypatch.setattr(stream, "IDLE_S", 1.0)
     server, sink = serve(fault=lambda number, asked: fault if asked["prompt"][-1] in ODD else ""), Kept()
     deployment_of(server).measure(load_of(6), sink)
     rows = {row.request_id: row for row in sink.requests}
@@ -113,7 +114,7 @@ def test_a_server_that_is_too_busy_for_a_check_refuses_no_field(serve):
 def test_a_redirection_to_nowhere_ends_the_request(serve):
     """The exception that its name raises is none of a network; the block waited for the answer forever."""
     nowhere = SimpleNamespace(url=f"http://{'a' * 70}.example/v1")
-    endpoint, answers, end_s = Endpoint.parse(serve(deals_to=[nowhere]).url, ApiKey("")), [], time.monotonic() + 20
+    endpoint, answers, end_s = Endpoint.parse(serve(deals_to=[nowhere]).url, ApiKey("")), [], time.monotonic() + 300
     sender = Sender(endpoint, f"{endpoint.base_url}/completions", 1, keeps=True)
     sender.send([b"{}"], [0.0], lambda index, answer: answers.append(answer), lambda: time.monotonic() > end_s)
     assert len(answers) == 1 and answers[0].error.startswith("the request failed: Unicode")

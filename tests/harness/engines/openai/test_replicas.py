@@ -33,7 +33,8 @@ def test_shares_are_dealt_in_turn():
 
 
 def test_two_clients_send_what_one_does(serve):
-    server = serve(kind="vllm", sizes=(3, 1), speculates=True, details="detailed", delay_s=0.002)
+    # A block that is long for a pacer that waits for a busy core.
+    server = serve(kind="vllm", sizes=(3, 1), speculates=True, details="detailed", delay_s=0.03)
     alone, both = Kept(), Kept()
     deployment = deployment_of(server, concurrency=4)
     deployment.measure(load_of(8, max_tokens=9, concurrency=4), alone)
@@ -59,8 +60,8 @@ def test_a_load_that_is_cut_short_ends_all_clients(serve):
     deployment = deployment_of(serve(kind="vllm", delay_s=0.01), concurrency=4)
     deployment.num_clients = 2
     sink = Kept(most=2)
-    deployment.measure(load_of(40, max_tokens=8, concurrency=4), sink)
-    assert 2 <= len(sink.requests) < 40 and not clients()
+    deployment.measure(load_of(400, max_tokens=8, concurrency=4), sink)
+    assert 2 <= len(sink.requests) < 400 and not clients()
 
 
 def test_a_client_that_is_killed_ends_the_block_and_what_had_ended_is_kept(serve):
@@ -75,7 +76,7 @@ def test_a_client_that_is_killed_ends_the_block_and_what_had_ended_is_kept(serve
 
     sink = Killer()
     with pytest.raises(RuntimeError, match="a client process ended with status -9"):
-        deployment.measure(load_of(40, max_tokens=8, concurrency=4), sink)
+        deployment.measure(load_of(400, max_tokens=8, concurrency=4), sink)
     assert sink.requests and not clients()
 
 

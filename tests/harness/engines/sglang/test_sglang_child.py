@@ -13,7 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 import toy
+from toy.alive import is_alive
 from toy.child_orders import request, serve
+from toy.processes import eventually
 
 from specbench.harness.engines.child.process import ChildProcess
 from specbench.harness.engines.child.wire import Step, StepRow
@@ -157,8 +159,9 @@ def test_arrivals(child):
 
 def test_a_cancel_aborts_what_is_in_flight_and_the_child_goes_on(child):
     asked = serve(request(0, 5, 10, max_tokens=10**6), request(1, 5, 20, arrival_s=1e6))
-    answers = iter([False, False])
-    messages = list(child.asking(asked, "served", lambda: next(answers, True)))
+    messages: list[dict] = []  # the first one tells of steps: the first request is in flight
+    for message in child.asking(asked, "served", lambda: bool(messages)):
+        messages.append(message)
     (ended,) = [one for message in messages for one in message.get("ended", ())]
     assert (ended["id"], ended["finish_reason"], ended["error"]) == (0, "abort", "")
     assert served(child, serve(request(2, 5, 10)))[0][2]["finish_reason"] == "length"
@@ -186,12 +189,7 @@ def test_an_option_that_the_installed_version_does_not_have():
 
 def gone(pids: list[int]) -> bool:
     """Zombies count as gone: whoever inherits them is told."""
-    limit = time.monotonic() + 20
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
-        if time.monotonic() > limit:
-            return False
-        time.sleep(0.02)
-    return True
+    return eventually(lambda: not any(map(is_alive, pids)))
 
 
 def family(child: ChildProcess) -> list[int]:
