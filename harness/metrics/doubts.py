@@ -23,9 +23,10 @@ from specbench.harness.store.results import Acceptance, ArmSummary, Results, Spe
 IMPOSSIBLE, DISTURBED, UNSTABLE = "IMPOSSIBLE", "DISTURBED", "warm-up not stable"
 UNRECORDED = "machine not recorded"
 CHANGED = "output not stable"
+ONE_PIECE = "answers in one piece"
 NOT_LOSSLESS = "NOT LOSSLESS"  # how the mark of an arm whose certificate failed begins
 VOID = "GRAPH CLAIM VOID"  # and of one whose trace contradicts its graph plan
-DOUBTS = (IMPOSSIBLE, DISTURBED, UNRECORDED, UNSTABLE, CHANGED, NOT_PLAUSIBLE)
+DOUBTS = (IMPOSSIBLE, DISTURBED, UNRECORDED, UNSTABLE, CHANGED, ONE_PIECE, NOT_PLAUSIBLE)
 """How they begin."""
 
 OF_ARM, OF_RUN = ("synthetic", NOT_LOSSLESS, VOID), (IMPOSSIBLE, DISTURBED)
@@ -64,6 +65,9 @@ def doubts(
         yield f"{DISTURBED}: {'; '.join(worst.disturbances)} ({len(disturbed)} of {num_blocks} blocks)"
     if arm.warmup is not None and arm.warmup.startswith("not stable"):
         yield f"warm-up {arm.warmup}"
+    tpot_ms = tpot_by_request_ms(requests)
+    if num := int((tpot_ms == 0).sum()):  # a proxy that buffers, or a server that does not stream
+        yield f"{ONE_PIECE}: {num} of {len(tpot_ms)}, with a TPOT of 0 in the mean and none in the speed-up"
 
 
 def with_unrecorded(found: Results, seen: Mapping[Block, BlockRecord]) -> Results:

@@ -123,6 +123,18 @@ def test_requests_beside_each_other_share_forwards_and_are_not_judged(tmp_path):
     assert results(run.frames()).arms[1].marks == ()
 
 
+def test_answers_that_came_in_one_piece_are_counted(tmp_path):
+    """A buffering proxy, say: the mean has their zeros, the speed-up cannot. One token is one piece anyway."""
+    run = falling_load(tmp_path, base_ms=QUIET_MS)
+    times = dict(first_ms=8000, last_ms=8000)
+    more = [request(n, submit_ms=7000, num_output_tokens=num, **times) for n, num in ((7, 5), (8, 1), (9, 2))]
+    run.append(ARM, 1, **{**chain_block([4, 0, 2]), "requests": more})
+    base, arm = results(run.frames()).arms
+    alike = len(run.frames().requests.query("arm == @ARM and num_output_tokens >= 2"))
+    mark = f"answers in one piece: 2 of {alike}, with a TPOT of 0 in the mean and none in the speed-up"
+    assert arm.marks == (mark,) and base.marks == () and doubts.is_doubt(mark)
+
+
 def test_an_unstable_warm_up_is_marked(tmp_path):
     run = falling_load(tmp_path, base_ms=QUIET_MS)
     run.describe_arm(ARM, warmup="not stable after 30.0 s (412 rounds)")
