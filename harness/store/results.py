@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from specbench.harness.stats.spread import Spread
 
-Figures = Mapping[str, float | None]
-"""Figures by dotted name (`tpot_ms.mean`); None: the block has no data for it."""
+Figures = Mapping[str, int | float | None]
+"""Figures by dotted name (`tpot_ms.mean`); counts are whole numbers. None: the block has no data for it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -65,7 +65,7 @@ REQUEST_COLUMNS = (
     Column(
         "t_submit_ns",
         pa.int64(),
-        "host clock when the request was handed to the engine; with a request rate, when it was due or there was a place",
+        "host clock when the engine got the request; with a request rate, when it was due or there was a place",
     ),
     Column("t_first_ns", pa.int64(), "host clock when the first token was visible to the host"),
     Column("t_last_ns", pa.int64(), "host clock when the last token was visible to the host"),

@@ -11,7 +11,7 @@ from specbench.harness.store.arm_record import FORCED
 from specbench.harness.store.files import to_plain
 from specbench.harness.store.inputs_record import WorkloadRecord
 from specbench.harness.store.results import ArmSummary
-from specbench.harness.store.run_record import PooledRun
+from specbench.harness.store.run_record import PooledRun, RunRecord
 from specbench.reports.cells import compact, machine_notes
 from specbench.reports.run.accuracy_columns import accuracy_conventions
 from specbench.reports.run.graph_columns import graph_conventions
@@ -78,13 +78,18 @@ def reasons(view: RunView) -> list[str]:
     return [
         *([goodput_note(view.slos)] if view.slos else []),
         *(_of_imports(baselines[0]) if baselines and view.record.is_imported else []),
-        *([f"{NO_INTERVAL} (--num-repeats 3 measures three)."] if once else []),
+        *([f"{NO_INTERVAL} ({_more_repeats(view.record)})."] if once else []),
         *_other_outputs(view),
         *_machine(view),
         *_unknown(view),
         *graph_conventions(view.graphs),
         *accuracy_conventions(view.accuracy),
     ]
+
+
+def _more_repeats(record: RunRecord) -> str:
+    planned = record.config.num_repeats if record.config else 1
+    return f"{planned} are planned" if planned > 1 else "--num-repeats 3 measures three"
 
 
 def goodput_note(slos: Slos) -> str:

@@ -69,9 +69,11 @@ def test_quiet_silences_stderr_but_not_errors(cli, toy):
 
 def test_reports_are_written(cli, toy, only_run):
     cli(*toy, *ARMS)
-    names = {path.name for path in only_run().path.rglob("*") if path.is_file()}
+    folder = only_run().path
+    names = {path.name for path in folder.rglob("*") if path.is_file()}
     assert {"run.json", "requests.parquet", "steps.parquet", "report.md", "report.json"} <= names
     assert any(name.endswith(".png") for name in names)
+    assert cli("show", folder, "--format", "json").stdout == (folder / "report.json").read_text()
 
 
 def test_the_command_is_recorded_without_the_path_of_the_program(cli, toy, only_run, monkeypatch):

@@ -17,7 +17,8 @@ from specbench.harness.judge.stored import read_runs
 from specbench.harness.judge.sweep_figures import _point
 from specbench.harness.metrics import doubts
 from specbench.harness.metrics.run_results import results, results_of
-from specbench.harness.spec.arm import ArmSetup
+from specbench.harness.spec.arm import ArmSetup, parse_arm
+from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.arm_record import NOT_PLAUSIBLE
 from specbench.harness.store.block_records import BlockRecord, MachineSeen, add_record, overload
 from specbench.harness.store.run_directory import RunDirectory
@@ -79,7 +80,10 @@ def test_the_table_has_the_mark_no_interval_and_says_why(tmp_path):
     table = comparison_table(view_run(run))
     row = dict(zip(table.headers, table.rows[1], strict=True))
     assert row["TPS (x)"].endswith(f"({arm.speedup.tps_ratio:.2f}x)") and row["marks"] == mark
-    assert sum("one repeat has no interval" in note for note in table.notes) == 1
+    assert sum("one repeat has no interval" in note and "--num-repeats 3" in note for note in table.notes) == 1
+    planned = replace(run.record, config=RunConfig(arms=(parse_arm(ARM),), num_repeats=4))
+    (note,) = [note for note in comparison_table(replace(view_run(run), record=planned)).notes if "one repeat" in note]
+    assert note.endswith("(4 are planned).")
     (section,) = run_document(view_run(run)).sections
     others = [table for table in section.tables if table.title]
     assert {table.rows[-1][0] for table in others} == {f"{ARM} (IMPOSSIBLE)"}, "in every table"
