@@ -62,7 +62,7 @@ class ThreadGroup(Group):
 
 
 def on_ranks(size: int, run: Callable[[ThreadGroup], T], *, splits_drafter: bool = True) -> list[T]:
-    """What `run` gives on each rank; the first error of any."""
+    """What `run` gives on each rank; the first error of any that did not just miss another rank."""
     table = _Table(size)
     groups = [ThreadGroup(rank, size, table, splits_drafter=splits_drafter) for rank in range(size)]
 
@@ -74,7 +74,11 @@ def on_ranks(size: int, run: Callable[[ThreadGroup], T], *, splits_drafter: bool
             raise
 
     with ThreadPoolExecutor(size) as threads:
-        return list(threads.map(ran, groups))
+        futures = [threads.submit(ran, group) for group in groups]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error
+    return [future.result() for future in futures]
 
 
 def watched_ranks(monkeypatch: pytest.MonkeyPatch, *module: str) -> list[Processes]:
