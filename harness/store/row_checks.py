@@ -9,12 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from specbench.harness.store.arm_record import ArmRecord
+from specbench.harness.store.rows import MAX_DRAFTS, MAX_TOKENS
 from specbench.harness.store.schema import TABLES
-
-MAX_DRAFTS = 1 << 16
-"""Of one request in one step. Acceptance is counted per number of drafts, so a huge number would take memory."""
-MAX_TOKENS = 1 << 24
-"""Of one request in one step, or in one piece of its stream. Each is a sample of ITL."""
 
 # By table and column: the smallest and the largest value.
 _ALLOWED: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
@@ -64,6 +60,8 @@ def _problems(tables: Mapping[str, pa.Table]) -> Iterator[str]:
         yield f"steps: draft_depth is {row['draft_depth']}; allowed: 0, since num_proposed is 0"
     if steps.filter(pc.and_(pc.is_null(steps["num_proposed"]), pc.is_valid(steps["num_accepted"]))).num_rows:
         yield "steps: num_proposed is missing; allowed: a number, since num_accepted has one"
+    for row in steps.filter(pc.greater(steps["num_accepted"], steps["num_proposed"])).slice(0, 1).to_pylist():
+        yield f"steps: num_accepted is {row['num_accepted']}; allowed: at most num_proposed, {row['num_proposed']}"
     keys = ["arm", "repeat", "request_id"]
     counted = requests.select(keys).group_by(keys).aggregate([([], "count_all")])
     for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():

@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+MAX_DRAFTS = 1 << 16
+"""Of one request in one step. Acceptance is counted per number of drafts, so a huge number would take memory."""
+MAX_TOKENS = 1 << 24
+"""Of one request in one step, or in one piece of its stream. Each is a sample of ITL."""
+
 
 class RequestRow(NamedTuple):
     """One request that has ended."""

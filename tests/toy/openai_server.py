@@ -24,7 +24,8 @@ EXTRAS = ("top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos"
 @dataclass
 class OpenAIServer:
     """`sizes`: tokens of each round behind the first token, over and over. `delay_s`: before each piece. `fault`: of a
-    request's number and fields, one of 500, 429, 401, cut, stall, malformed, error, no-usage, or the empty string.
+    request's number and fields, one of 500, 429, 401, cut, stall, malformed, error, no-usage, the empty string, or a
+    field of the last chunk with another value: `completion_tokens=-4`.
     `accepted`: what vLLM says of its rounds in place of `sizes` - 1, which may go past the end."""
 
     kind: str = "vllm"
@@ -182,7 +183,8 @@ class OpenAIServer:
                 return
             yield self._piece(asked, words, list(range(at - size, at)), at, chat, at == limit)
         if fault != "no-usage":
-            yield self._last(asked, sizes)
+            name, _, value = fault.partition("=")
+            yield _with(self._last(asked, sizes), {name: json.loads(value)} if value else {})
         yield b"[DONE]"
 
     def _piece(self, asked: dict, words: str, ids: list[int], at: int, chat: bool, is_last: bool) -> dict[str, Any]:
@@ -240,6 +242,14 @@ class OpenAIServer:
         best = [None, *[{"a": -0.5, "b": -3.0}] * (num - 2), {"a": -0.25, "b": -2.0}, {"a": -0.1}]
         logprobs = {"token_logprobs": own, "top_logprobs": best}
         return {"choices": [{"text": "", "logprobs": logprobs, "finish_reason": "length"}]}
+
+
+def _with(chunk: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The chunk with other values of these fields, however deep they are."""
+    return {
+        name: _with(value, changes) if isinstance(value, dict) else changes.get(name, value)
+        for name, value in chunk.items()
+    }
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from functools import singledispatch
 
 from specbench.harness.store.rows import StepRow
 
-from .answers import Answer, SpecDecoding, SpecTokensDetails
+from .answers import Answer
+from .reports import SpecDecoding, SpecTokensDetails
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,11 @@ def step_rows(request_id: int, answer: Answer, draft_depth: int | None = None) -
 
 def rounds_of(answer: Answer) -> list[Round] | None:
     """Rounds after the first token; None if the server does not report each of them."""
-    drafted = _drafted(answer.speculation)
-    if drafted is None or answer.num_output_tokens is None:
+    report = answer.speculation
+    if report is None or answer.num_output_tokens is None or report.contradiction(answer.num_output_tokens):
+        return None
+    drafted = _drafted(report)
+    if drafted is None:
         return None
     counts = answer.tokens_per_piece
     if counts and counts[0] == 1:
@@ -73,14 +77,14 @@ def rounds_of(answer: Answer) -> list[Round] | None:
 
 @singledispatch
 def _drafted(report: object) -> Drafted | None:
-    """None for a report without single rounds: llama.cpp's sums, or nothing at all."""
+    """None for a report without single rounds: llama.cpp's sums."""
     return None
 
 
 @_drafted.register
 def _(report: SpecDecoding) -> Drafted | None:
     if report.per_step_drafted is not None and report.per_step_accepted is not None:
-        return Drafted(list(zip(report.per_step_drafted, report.per_step_accepted, strict=False)), has_order=True)
+        return Drafted(list(zip(report.per_step_drafted, report.per_step_accepted, strict=True)), has_order=True)
     return _of_histogram(report.acceptance_histogram, report.num_spec_steps, report.num_draft_tokens)
 
 

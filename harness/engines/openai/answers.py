@@ -9,38 +9,12 @@ from typing import Any
 import msgspec
 
 from .events import DONE, read_events
+from .reports import Counts, Report, SpecDecoding, SpecTokensDetails, Timings
 from .stream import Exchange
 
 MAX_ERROR_CHARS = 300
-
-
-class SpecDecoding(msgspec.Struct):
-    """vLLM, `metrics.speculative_decoding`, with --per-request-spec-decode-metrics summary or detailed."""
-
-    num_spec_steps: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_draft_tokens: int = 0
-    acceptance_histogram: list[int] = []
-    per_step_drafted: list[int] | None = None
-    per_step_accepted: list[int] | None = None
-
-
-class SpecTokensDetails(msgspec.Struct):
-    """SGLang, `sglext.spec_tokens_details`, with return_spec_tokens_details; `meta_info` has the same fields."""
-
-    spec_verify_ct: int = 0
-    spec_num_correct_drafts: int = 0
-    spec_num_proposed_drafts: int = 0
-    spec_correct_drafts_histogram: list[int] = []
-
-
-class Timings(msgspec.Struct):
-    """llama.cpp. `draft_n` and `draft_n_accepted` are there where it speculated; the number of rounds never is."""
-
-    predicted_n: int | None = None
-    cache_n: int | None = None
-    draft_n: int | None = None
-    draft_n_accepted: int | None = None
+# Pieces with text: reasoning and answer of one step come apart, and parsers send at the end what they held back.
+_TEXTS_A_TOKEN, _TEXTS_AT_END = 2, 2
 
 
 class _Delta(msgspec.Struct):
@@ -49,7 +23,7 @@ class _Delta(msgspec.Struct):
     reasoning: str | None = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(Counts):
     text: str | None = None
     delta: _Delta | None = None
     finish_reason: str | None = None
@@ -57,11 +31,11 @@ class _Choice(msgspec.Struct):
     meta_info: SpecTokensDetails | None = None
 
 
-class _PromptDetails(msgspec.Struct):
+class _PromptDetails(Counts):
     cached_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(Counts):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
@@ -111,7 +85,7 @@ class Answer:
     num_prompt_tokens: int | None = None
     num_output_tokens: int | None = None
     num_cached_tokens: int | None = None
-    speculation: SpecDecoding | SpecTokensDetails | Timings | None = None
+    speculation: Report | None = None
     error: str = ""
 
     @property
@@ -120,6 +94,12 @@ class Answer:
         counts = [piece.num_tokens for piece in self.pieces if piece.num_tokens is not None]
         whole = len(counts) == len(self.pieces) and sum(counts) == self.num_output_tokens
         return counts if whole else None
+
+    def refuse(self, error: str) -> None:
+        """Its counts contradict each other, so no figure is made of them; text and times are what the client saw."""
+        self.error = error
+        self.token_ids = self.speculation = None
+        self.num_prompt_tokens = self.num_output_tokens = self.num_cached_tokens = None
 
 
 def read_answer(exchange: Exchange) -> Answer:
@@ -143,12 +123,14 @@ def read_answer(exchange: Exchange) -> Answer:
             answer.error = f"the server answered without a stream: {error_text(exchange.body)}"
     reader.end()
     answer.error = answer.error or exchange.fault or reader.what_is_missing()
+    if wrong := reader.contradiction():
+        answer.refuse(answer.error or wrong)
     return answer
 
 
 class _Reader:
     def __init__(self, answer: Answer):
-        self.answer, self.is_stream, self.is_done = answer, False, False
+        self.answer, self.is_stream, self.is_done, self.is_chat = answer, False, False, False
         self._texts: list[str] = []
         self._ids: list[int] = []
         self._num_predicted = 0
@@ -181,6 +163,7 @@ class _Reader:
 
     def _take_choice(self, t_ns: int, choice: _Choice, timings: Timings | None) -> None:
         delta = choice.delta
+        self.is_chat |= delta is not None
         text = choice.text or (delta and (delta.content or delta.reasoning_content or delta.reasoning)) or ""
         num_tokens = None if choice.token_ids is None else len(choice.token_ids)
         if num_tokens is None and timings is not None and timings.predicted_n is not None:
@@ -209,12 +192,32 @@ class _Reader:
             answer.token_ids = None  # some were held back
 
     def what_is_missing(self) -> str:
-        num_tokens = self.answer.num_output_tokens
         if self.answer.finish_reason is None:
             return "the answer has no finish reason" if self.is_done else "the server cut the stream"
-        if num_tokens and not self.answer.pieces:  # without a first token, it would be the fastest of all
-            return f"the server counted {num_tokens} output tokens and sent none"
         return ""
+
+    def contradiction(self) -> str:
+        """What cannot be true together, or empty.
+
+        A server may send fewer tokens than it counts: llama.cpp counts drafts that were accepted behind the end, and
+        vLLM's chat API tokens that its parsers hide. In the completions API of vLLM and SGLang the usage is the number
+        of the ids that were sent."""
+        pieces, num_tokens, report = self.answer.pieces, self.answer.num_output_tokens, self.answer.speculation
+        counts = [piece.num_tokens for piece in pieces]
+        if any(count is not None and count < 0 for count in counts):
+            return "the server counted fewer tokens in a piece than before it"
+        if num_tokens is not None:
+            num_sent, num_texts = sum(count or 0 for count in counts), sum(piece.has_text for piece in pieces)
+            has_all_ids = bool(self._ids) and None not in counts and not self.is_chat
+            counted = f"the server counted {num_tokens} output tokens and sent"
+            if num_tokens and not pieces:  # without a first token, it would be the fastest of all
+                return f"{counted} none"
+            if num_sent > num_tokens or (has_all_ids and num_sent < num_tokens):
+                return f"{counted} {num_sent}"
+            if num_texts > (_TEXTS_A_TOKEN * num_tokens + _TEXTS_AT_END if num_tokens else 0):
+                return f"{counted} {num_texts} pieces of text"
+        wrong = report.contradiction(num_tokens) if report is not None else ""
+        return wrong and f"the server's report of its drafts contradicts itself: {wrong}"
 
 
 def error_text(body: bytes) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 from specbench.harness.engines.load import PromptRequest
 from specbench.harness.store.rows import CounterRow, RequestRow
 
-from .answers import Answer, SpecDecoding, SpecTokensDetails, Timings
+from .answers import Answer
+from .reports import Sums
 
 
 def request_row(prompt: PromptRequest, answer: Answer) -> RequestRow:
@@ -42,26 +43,18 @@ class Totals:
         self.gaps_ns += np.diff([piece.t_ns for piece in answer.pieces]).tolist()
         if answer.num_cached_tokens is not None:
             self._count("engine.cached_prompt_tokens", answer.num_cached_tokens)
-        speculation = answer.speculation
-        if isinstance(speculation, SpecDecoding) and speculation.num_spec_steps:
-            self._count_drafts(
-                speculation.num_spec_steps, speculation.num_draft_tokens, speculation.num_accepted_draft_tokens
-            )
-        elif isinstance(speculation, SpecTokensDetails):
-            self._count_drafts(
-                speculation.spec_verify_ct, speculation.spec_num_proposed_drafts, speculation.spec_num_correct_drafts
-            )
-        elif isinstance(speculation, Timings):
-            self._count_drafts(None, speculation.draft_n or 0, speculation.draft_n_accepted or 0)
+        report = answer.speculation
+        if report is not None and report.sums.num_rounds != 0:
+            self._count_drafts(report.sums)
 
     def counters(self) -> list[CounterRow]:
         return [CounterRow(name, value) for name, value in self._sums.items()]
 
-    def _count_drafts(self, num_rounds: int | None, num_drafts: int, num_accepted: int) -> None:
-        if num_rounds is not None:
-            self._count("engine.answers_num_drafts", num_rounds)
-        self._count("engine.answers_num_draft_tokens", num_drafts)
-        self._count("engine.answers_num_accepted_tokens", num_accepted)
+    def _count_drafts(self, sums: Sums) -> None:
+        if sums.num_rounds is not None:
+            self._count("engine.answers_num_drafts", sums.num_rounds)
+        self._count("engine.answers_num_draft_tokens", sums.num_drafts or 0)
+        self._count("engine.answers_num_accepted_tokens", sums.num_accepted)
 
     def _count(self, name: str, value: float) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + value

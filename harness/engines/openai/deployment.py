@@ -17,7 +17,7 @@ from specbench.harness.engines.warmup import WarmUp
 from specbench.harness.store.arm_record import EngineFacts, Fact
 
 from .acceptance import rounds_of, step_rows
-from .answers import Answer, SpecDecoding
+from .answers import Answer
 from .asking import Asking, encode, why_refused
 from .block_figures import Totals, request_row
 from .clients import Work, send_dealt
@@ -25,6 +25,7 @@ from .delay import delay_counters
 from .endpoint import ask, send
 from .facts import NO_STEPS, unknown_facts
 from .metrics_page import counted, read_counters
+from .reports import SpecDecoding
 from .scores import read_score, score_fields
 from .sender import Add, Sender
 from .server import Server
@@ -88,7 +89,7 @@ class HttpDeployment:
         started_s = time.monotonic()
 
         def add(index: int, answer: Answer) -> None:
-            self._complete(answer)
+            self._complete(answer, load.request(index))
             answers.append(answer)
             for gap_s in np.diff([piece.t_ns for piece in answer.pieces]) / 1e9:
                 if not warmup.is_done:
@@ -110,8 +111,9 @@ class HttpDeployment:
         totals, failed = Totals(), list[Answer]()
 
         def add(index: int, answer: Answer) -> None:
-            self._complete(answer)
-            sink.request(request_row(load.request(index), answer))
+            prompt = load.request(index)
+            self._complete(answer, prompt)
+            sink.request(request_row(prompt, answer))
             sink.add_steps(step_rows(index, answer, self.server.draft_depth))
             totals.add(answer)
             if answer.error:
@@ -139,7 +141,7 @@ class HttpDeployment:
 
         def add(index: int, answer: Answer) -> None:
             prompt = requests[index]
-            self._complete(answer)
+            self._complete(answer, prompt)
             if answer.error:
                 failed.append(answer)
                 return
@@ -215,8 +217,11 @@ class HttpDeployment:
             together.update(read_counters(page.text))
         return dict(together)
 
-    def _complete(self, answer: Answer) -> None:
-        """Fills in what the answer does not contain but is known otherwise."""
+    def _complete(self, answer: Answer, prompt: PromptRequest) -> None:
+        """Fills in what the answer does not contain but is known otherwise, and refuses more tokens than requested."""
+        num_tokens, most = answer.num_output_tokens, prompt.sampling.max_tokens
+        if num_tokens is not None and num_tokens > most:
+            answer.refuse(answer.error or f"the server counted {num_tokens} output tokens; allowed: max_tokens, {most}")
         if answer.num_output_tokens is None and answer.text and self.count is not None:
             answer.num_output_tokens = self.count(answer.text)
         if answer.num_output_tokens is None and not answer.error:

@@ -10,7 +10,7 @@ import pytest
 from run_samples import begun, chain_block
 
 from specbench.harness.metrics.run_results import results
-from specbench.harness.store.row_checks import MAX_DRAFTS, MAX_TOKENS
+from specbench.harness.store.rows import MAX_DRAFTS, MAX_TOKENS
 from specbench.harness.store.run_directory import RunDirectory
 
 
@@ -44,6 +44,7 @@ def change(run: RunDirectory, table: str, column: str, value: object) -> None:
         ("requests", "arm", "egle", "requests: arm is 'egle'; allowed: no-spec, eagle:k=4"),
         ("steps", "num_accepted", -5, "steps: num_accepted is -5; allowed: 0 or more"),
         ("steps", "num_accepted", 2147483647, f"steps: num_accepted is 2147483647; allowed: at most {MAX_DRAFTS}"),
+        ("steps", "num_accepted", 1, "steps: num_accepted is 1; allowed: at most num_proposed, 0"),
         ("requests", "prompt_id", None, "requests: prompt_id is missing; allowed: the workload's id of the prompt"),
         ("steps", "num_emitted", 2147483647, f"steps: num_emitted is 2147483647; allowed: at most {MAX_TOKENS}"),
         ("steps", "draft_depth", 5, "steps: draft_depth is 5; allowed: 0, since num_proposed is 0"),

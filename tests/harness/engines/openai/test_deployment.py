@@ -39,7 +39,7 @@ def test_requests_of_the_warm_up_have_ended_before_the_first_block(serve, monkey
     """A server may go on with those that the client has left."""
     server, answers = serve(kind="plain", delay_s=0.01), []
     complete = HttpDeployment._complete
-    monkeypatch.setattr(HttpDeployment, "_complete", lambda self, one: answers.append(one) or complete(self, one))
+    monkeypatch.setattr(HttpDeployment, "_complete", lambda self, *of: answers.append(of[0]) or complete(self, *of))
     warmup = WarmUp(window_s=0.001, tolerance=1e9, max_s=60.0)
     deployment_of(server, concurrency=4).warm_up(load_of(40), warmup)
     assert warmup.is_stable and 4 < len(server.asked) == len(answers)

@@ -46,6 +46,50 @@ def test_one_request_fails_and_the_others_do_not(serve, monkeypatch, fault, said
         assert rows[1].t_first_ns > rows[1].t_submit_ns, "what had come is kept"
 
 
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("completion_tokens=-4", "malformed chunk: completion_tokens is -4; allowed: 0 to 2147483647"),
+        (f"completion_tokens={1 << 40}", "malformed chunk: completion_tokens is 1099511627776; allowed: 0 to "),
+        (
+            f"completion_tokens={1 << 70}",
+            "malformed chunk: completion_tokens is 1180591620717411303424; allowed: 0 to ",
+        ),
+        ("prompt_tokens=-1", "malformed chunk: prompt_tokens is -1; allowed: 0 to 2147483647"),
+        ("cached_tokens=-7", "malformed chunk: cached_tokens is -7; allowed: 0 to 2147483647"),
+        ("per_step_accepted=[-1]", "malformed chunk: per_step_accepted is -1; allowed: 0 to 2147483647"),
+        ("completion_tokens=60", "the server counted 60 output tokens and sent 6"),
+        ("completion_tokens=5", "the server counted 5 output tokens and sent 6"),
+        ("per_step_accepted=[9, 9]", "contradicts itself: 9 accepted of 3 drafts in one round"),
+        ("per_step_accepted=[2]", "contradicts itself: 2 rounds, drafts of 2 and accepted drafts of 1"),
+        ("num_draft_tokens=7", "contradicts itself: num_draft_tokens is 7, and its rounds have 6"),
+    ],
+)
+def test_counts_that_cannot_be_true_fail_their_request_alone(cli, prompts, runs, only_run, serve, fault, said):
+    """A negative count in one answer once made the whole run unreadable, and huge ones ended it as bad input."""
+    server = serve(sizes=(3, 2), speculates=True, details="detailed")
+    server.fault = lambda number, asked: fault if server.is_measured and asked["prompt"].startswith("3 ") else ""
+    words = f"--engine openai --base-url {server.url} --dataset-name jsonl --dataset-path {prompts} --num-prompts 6"
+    kept = f"--output-len 6 --num-repeats 2 --warmup-max-s 0.05 --output-dir {runs}"
+    result = cli("run", *words.split(), *kept.split())
+    assert result.exit_code == 0, result.output
+    requests = only_run().frames().requests
+    failed = requests[requests["finish_reason"] == "error"]
+    assert len(requests) == 12 and len(failed) == 2 and failed["error"].str.contains(said, regex=False).all()
+    steps = only_run().frames().steps
+    assert 1 + steps["num_accepted"][steps["num_proposed"] > 0].mean() == 2.5, "of those that told the truth"
+
+
+@pytest.mark.parametrize("kind", ["llama.cpp", "plain"])
+def test_no_server_sends_more_tokens_than_it_was_asked_for(serve, kind):
+    server, sink = serve(kind=kind), Kept()
+    server.fault = lambda number, asked: "completion_tokens=60" if asked["prompt"].endswith("1") else ""
+    deployment_of(server, as_ids=False).measure(load_of(3), sink)
+    errors = [row.error for row in sorted(sink.requests)]
+    assert errors == ["", "the server counted 60 output tokens; allowed: max_tokens, 6", ""]
+    assert [row.num_output_tokens for row in sorted(sink.requests)] == [6, 0, 6], "no figure is made of it"
+
+
 def test_without_usage_somebody_must_count(serve):
     server = serve(kind="plain", fault=lambda number, asked: "no-usage")
     with pytest.raises(RuntimeError, match="the server reported no usage, .*; give --tokenizer"):
