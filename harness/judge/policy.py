@@ -73,9 +73,13 @@ class Policy:
 def read_policy(path: Path) -> Policy:
     """ValueError naming the file, the key and the allowed values if the file is not a valid policy."""
     try:
-        raw = parse_toml(read_text(path))
+        text = read_text(path)
     except FileNotFoundError as error:
         raise ValueError(f"policy: {path} does not exist; give a TOML file with --policy") from error
+    except ValueError as error:  # it names the file
+        raise ValueError(f"policy: {error}") from error
+    try:
+        raw = parse_toml(text)
     except ValueError as error:
         raise ValueError(f"policy: {path} is not TOML: {error}") from error
     try:

@@ -9,13 +9,15 @@ the acceptance of the request if the server reported it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from specbench.harness.engines.openai.answers import SpecDecoding
+from specbench.harness.engines.openai.reports import MAX_COUNT, SpecDecoding
+from specbench.harness.store.rows import MAX_DRAFTS
 from specbench.workloads.json_values import JsonObject
 
+from .checks import contradiction, exceeds
 from .meta import Meta
 from .result import Count, Request, Result, Seconds, chunks, converted, named, totals
 
@@ -24,12 +26,13 @@ RECORDS, TOTALS = "metadata.request_start_ns and metrics", "aiperf_version and i
 ADVICE = "give profile_export.jsonl of --export-level records"
 _OWN = ("output_token_throughput", "request_throughput", "time_to_first_token", "inter_token_latency")
 _MS_PER_S, _NS_PER_S = 1e3, 1e9
+_Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
     session_num: int
-    request_start_ns: int
-    credit_issued_ns: int | None = None
+    request_start_ns: _Nanoseconds
+    credit_issued_ns: _Nanoseconds | None = None
     conversation_id: str | None = None
     turn_index: int | None = None
     benchmark_phase: str = "profiling"
@@ -112,33 +115,46 @@ def _total(raw: JsonObject) -> Result:
 
 def _request(record: _Record, where: str) -> Request:
     metadata, metrics = record.metadata, record.metrics
-    num_tokens = _tokens(metrics.output_sequence_length, where)
-    error = record.error.message if record.error else "" if num_tokens else "no output"
+    num_tokens = _tokens(metrics.output_sequence_length, f"{where}: metrics.output_sequence_length")
+    error = _error(record) or ("" if num_tokens else "no output")
     start_s, queued_ns = metadata.request_start_ns / _NS_PER_S, metadata.credit_issued_ns
     sent: dict[str, Any] = {
         "prompt": _prompt(metadata),
-        "num_prompt_tokens": _tokens(metrics.input_sequence_length, where),
+        "num_prompt_tokens": _tokens(metrics.input_sequence_length, f"{where}: metrics.input_sequence_length"),
         "start_s": start_s or None,
         "queue_s": max(metadata.request_start_ns - queued_ns, 0) / _NS_PER_S if queued_ns and start_s else None,
     }
     if error:
         return Request(**sent, num_output_tokens=0, finish="abort" if metadata.was_cancelled else "error", error=error)
-    ttft = _in("ms", metrics.time_to_first_token, where)
-    e2e = _in("ms", metrics.request_latency, where)
+    ttft = _in("ms", metrics.time_to_first_token, f"{where}: metrics.time_to_first_token")
+    e2e = _in("ms", metrics.request_latency, f"{where}: metrics.request_latency")
     if e2e is None:
         raise ValueError(f"{where}: metrics: a request without error lacks request_latency")
     if ttft is None:
         raise ValueError(f"{where}: metrics: time_to_first_token is missing; make the file with --streaming")
-    gaps = _in("ms", metrics.inter_chunk_latency, where)
+    gaps = _in("ms", metrics.inter_chunk_latency, f"{where}: metrics.inter_chunk_latency")
     gaps_s = [gap / _MS_PER_S for gap in gaps.value] if gaps is not None else []
+    last_ms = ttft.value + _MS_PER_S * sum(gaps_s)
+    if gaps_s and exceeds(last_ms / _MS_PER_S, e2e.value / _MS_PER_S):
+        raise contradiction(
+            f"{where}: metrics",
+            f"request_latency is {e2e.value:.6g} ms",
+            f"time_to_first_token and inter_chunk_latency add up to {last_ms:.6g} ms",
+        )
     return Request(
         **sent,
         num_output_tokens=num_tokens,
         ttft_s=ttft.value / _MS_PER_S,
         e2e_s=e2e.value / _MS_PER_S,
         chunks=chunks(ttft.value / _MS_PER_S, gaps_s) if gaps_s else (),
-        speculation=_speculation(record.spec_decode_acceptance),
+        speculation=_speculation(record.spec_decode_acceptance, where),
     )
+
+
+def _error(record: _Record) -> str:
+    if record.error is not None:
+        return record.error.message or record.error.type or "failed"
+    return "cancelled" if record.metadata.was_cancelled else ""
 
 
 def _prompt(metadata: _Metadata) -> str:
@@ -149,19 +165,29 @@ def _prompt(metadata: _Metadata) -> str:
 def _in(unit: str, metric: _Metric | None, where: str) -> _Metric | None:
     """The metric's value, which must have this unit."""
     if metric is not None and metric.unit != unit:
-        raise ValueError(f"{where}: metrics: {metric.value!r} {metric.unit!r}; allowed: in {unit!r}")
+        raise ValueError(f"{where}: {metric.value!r} {metric.unit!r}; allowed: in {unit!r}")
     return metric
 
 
 def _tokens(metric: _Number | None, where: str) -> int:
     value = _in("tokens", metric, where)
-    return 0 if value is None else int(value.value)
+    if value is None:
+        return 0
+    if not value.value.is_integer() or value.value > MAX_COUNT:
+        raise ValueError(f"{where}: {value.value!r} is not allowed; allowed: a whole number of at most {MAX_COUNT}")
+    return int(value.value)
 
 
-def _speculation(acceptance: _Acceptance | None) -> SpecDecoding | None:
+def _speculation(acceptance: _Acceptance | None, where: str) -> SpecDecoding | None:
     if acceptance is None:
         return None
-    counts = {int(n): times for n, times in acceptance.acceptance_histogram.items()}
+    possible = {str(n): n for n in range(min(acceptance.num_draft_tokens, MAX_DRAFTS) + 1)}
+    if wrong := [name for name in acceptance.acceptance_histogram if name not in possible]:
+        raise ValueError(
+            f"{where}: spec_decode_acceptance.acceptance_histogram: {wrong[0]!r} is not allowed; allowed: accepted "
+            f"drafts of a verification, 0 to {len(possible) - 1}"
+        )
+    counts = {possible[n]: times for n, times in acceptance.acceptance_histogram.items()}
     return SpecDecoding(
         num_spec_steps=acceptance.num_spec_steps,
         num_draft_tokens=acceptance.num_draft_tokens,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from specbench.harness.engines.openai.answers import SpecDecoding
+from specbench.harness.engines.openai.reports import SpecDecoding
 from specbench.workloads.guarded import parse_json
 from specbench.workloads.json_values import Json, JsonObject
 

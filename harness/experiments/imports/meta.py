@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from specbench.harness.text import nearest
+
+_AtLeast0 = msgspec.Meta(ge=0)  # refuses NaN, too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,11 +22,11 @@ class Meta:
     engine: str | None = None
     engine_version: str | None = None
     strategy: str | None = None
-    num_speculative_tokens: int | None = None
+    num_speculative_tokens: Annotated[int, _AtLeast0] | None = None
     dataset: str | None = None
     temperature: float | None = None
-    max_concurrency: int | None = None
-    request_rate: float | None = None
+    max_concurrency: Annotated[int, _AtLeast0] | None = None
+    request_rate: Annotated[float, _AtLeast0] | None = None
     command: str | None = None
 
 

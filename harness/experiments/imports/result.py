@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from specbench.harness.engines.openai.answers import SpecDecoding
+from specbench.harness.engines.openai.reports import MAX_COUNT, SpecDecoding
 from specbench.harness.text import is_number
 from specbench.workloads.json_values import Json, JsonObject
 
@@ -17,7 +19,8 @@ from .meta import Meta
 
 Struct = TypeVar("Struct")
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=9e9)]  # fits in an int64 as ns
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+_MAX_SHOWN = 80  # characters of a value
 Own = Mapping[str, str | int | float | bool | None]
 
 
@@ -80,35 +83,30 @@ class Result:
     started_utc: str = ""
 
 
-def check_requests(requests: Sequence[Request], where: str) -> None:
-    """ValueError for a request whose tokens came before it was sent, or the last one before the first; and for one with
-    more accepted than drafted tokens."""
-    for one in requests:
-        if one.speculation is not None and _has_too_many(one.speculation):
-            raise ValueError(
-                f"{where}: a request ({one.num_prompt_tokens} prompt tokens, {one.num_output_tokens} output tokens) "
-                "accepted more draft tokens than it had; allowed: a file as the benchmark wrote it"
-            )
-        first_ns, last_ns = (round(end_s * 1e9) for end_s in (one.ttft_s, one.e2e_s))
-        if one.num_output_tokens and not 0 <= first_ns <= last_ns:
-            raise ValueError(
-                f"{where}: a request ({one.num_prompt_tokens} prompt tokens, {one.num_output_tokens} output tokens) "
-                f"has its first token {one.ttft_s:.9g} s and its last {one.e2e_s:.9g} s after it was sent; allowed: in "
-                "this order, as the benchmark wrote them"
-            )
-
-
-def _has_too_many(found: SpecDecoding) -> bool:
-    steps = zip(found.per_step_accepted or (), found.per_step_drafted or (), strict=False)
-    return found.num_accepted_draft_tokens > found.num_draft_tokens or any(kept > drafted for kept, drafted in steps)
-
-
-def converted(raw: Json, kind: type[Struct], where: str, advice: str) -> Struct:
-    """Converts the fields of `kind` and ignores others. ValueError naming the file and the field."""
+def converted(raw: Json, kind: type[Struct], where: str, advice: str = "") -> Struct:
+    """Converts the fields of `kind` and ignores others. ValueError naming the file, the field, its value and what is
+    allowed; `advice` is for a file that lacks a field."""
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{where}: {error}; {advice}") from error
+        raise ValueError(f"{where}: {_in_our_words(str(error), raw, advice)}") from error
+
+
+def _in_our_words(message: str, raw: Json, advice: str) -> str:
+    """msgspec's message names the field's path but not its value: "Expected `int`, got `str` - at `$.ttfts[1]`"."""
+    what, _, at = message.partition(" - at `$")
+    path = at.strip(".`")
+    if (missing := what.removeprefix("Object missing required field ")) != what:
+        return "; ".join(filter(None, (f"{path}.{missing.strip('`')}".lstrip(".") + " is missing", advice)))
+    value: Any = raw
+    # An entry of a table has no path of its own: the table is shown.
+    for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path.partition("[...]")[0]):
+        value = value[int(number)] if number else value[name]
+    text = json.dumps(value)
+    shown = (f"{path}: " if path else "") + (text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}...")
+    if (allowed := what.removeprefix("Expected ")) == what:  # out of range, or a rule of the struct itself
+        return f"{shown}: {what}"
+    return f"{shown} is not allowed; allowed: {allowed.partition(', got')[0].replace('`', '')}"
 
 
 def totals(raw: JsonObject) -> Own:

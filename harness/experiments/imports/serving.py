@@ -10,11 +10,11 @@ import msgspec
 
 from specbench.workloads.json_values import Json, JsonObject
 
+from .checks import contradiction, exceeds
 from .result import Count, Request, Struct, converted, named, totals
 
 Duration = Annotated[float, msgspec.Meta(gt=0, le=9e9)]
 _LISTS = ("input_lens", "output_lens", "ttfts", "itls")
-_TOLERANCE = 1.05  # of the duration: clocks and rounding
 _OWN = ("output_throughput", "request_throughput", "mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms")
 
 
@@ -25,7 +25,7 @@ class _Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 def lists_of(raw: JsonObject, kind: type[Struct], where: str, advice: str) -> tuple[Struct | None, list[str]]:
     """The lists of a file, and notes; a file that has none gets a note with the tool's own totals."""
-    if any(isinstance(raw.get(name), list) for name in _LISTS):
+    if any(raw.get(name) is not None for name in _LISTS):
         return converted(raw, kind, where, advice), []
     return None, [f"totals only ({advice}): {named(totals(raw), _OWN)}"]
 
@@ -41,32 +41,55 @@ def rows_of(file: msgspec.Struct, where: str) -> list[dict[str, Any]]:
 
 
 def check_totals(
-    raw: JsonObject, duration_s: float, rows: Sequence[Mapping[str, Any]], requests: Sequence[Request], where: str
+    raw: JsonObject,
+    duration_s: float,
+    max_concurrency: int | None,
+    rows: Sequence[Mapping[str, Any]],
+    requests: Sequence[Request],
+    where: str,
 ) -> None:
     """ValueError if the totals of a file contradict its lists; totals that it does not have are not compared."""
-    own = converted(raw, _Totals, where, "totals are whole numbers")
+    own = converted(raw, _Totals, where)
     num_tokens = sum(row["output_lens"] for row in rows)
     if own.total_output_tokens not in (None, num_tokens):
-        raise _contradiction(
+        raise contradiction(
             where, f"total_output_tokens is {own.total_output_tokens}", f"output_lens add up to {num_tokens}"
         )
     whole = [row for row in rows if not row.get("errors")]
     num_served = sum(one.is_served for one in requests)  # one without output may have failed without a word
     if own.completed is not None and not num_served <= own.completed <= len(whole):
-        raise _contradiction(
+        raise contradiction(
             where, f"completed is {own.completed}", f"{len(whole)} of {len(rows)} requests have no error"
         )
-    longest_s = max((one.e2e_s for one in requests if one.is_served), default=0.0)
-    if longest_s > _TOLERANCE * duration_s:
-        raise _contradiction(
+    _check_times(duration_s, max_concurrency, requests, where)
+
+
+def _check_times(duration_s: float, max_concurrency: int | None, requests: Sequence[Request], where: str) -> None:
+    """Both tools start the clock of `duration` before the first request and stop it after the last one."""
+    took_s = [one.e2e_s for one in requests if one.is_served]
+    longest_s, busy_s = max(took_s, default=0.0), sum(took_s)
+    if exceeds(longest_s, duration_s):
+        raise contradiction(
             where, f"duration is {duration_s:.4g} s", f"a request took {longest_s:.4g} s (ttfts, itls or latencies)"
         )
-
-
-def _contradiction(where: str, total: str, listed: str) -> ValueError:
-    return ValueError(f"{where}: {total}, but {listed}; allowed: a file as the benchmark wrote it")
+    sent = [(one.start_s, one.start_s + one.e2e_s) for one in requests if one.start_s is not None]
+    span_s = max(end for _, end in sent) - min(start for start, _ in sent) if sent else 0.0
+    if exceeds(span_s, duration_s):
+        raise contradiction(
+            where,
+            f"duration is {duration_s:.4g} s",
+            f"the last request ended {span_s:.4g} s after the first was sent (start_times)",
+        )
+    has_starts = all(one.start_s is not None for one in requests if one.is_served)
+    window_s, source = (span_s, "start_times") if has_starts else (duration_s, "duration")
+    if max_concurrency and exceeds(busy_s, max_concurrency * window_s):
+        raise contradiction(
+            where,
+            f"max_concurrency is {max_concurrency}",
+            f"requests took {busy_s:.4g} s together within {window_s:.4g} s ({source})",
+        )
 
 
 def arrival_rate(rate: Json) -> Json:
     """Requests per second, not yet checked; None if all arrived at once, which tools write as infinity."""
-    return None if rate == "inf" or (isinstance(rate, float) and not math.isfinite(rate)) else rate
+    return None if rate in ("inf", math.inf) else rate

@@ -10,6 +10,7 @@ never used as a figure here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -27,6 +28,19 @@ ADVICE = "make it with --output-details"
 _SMEARED = ("sglang", "sglang-native")  # backends
 
 
+class _Names(msgspec.Struct, frozen=True, kw_only=True):
+    tag: str | None = None
+
+
+class _Server(msgspec.Struct, frozen=True, kw_only=True):
+    served_model_name: str | None = None
+    model_path: str | None = None
+    version: str | None = None
+    speculative_algorithm: str | None = None
+    speculative_eagle_topk: int | None = None
+    speculative_num_steps: Count | None = None
+
+
 class _File(msgspec.Struct, frozen=True, kw_only=True):
     duration: Duration
     input_lens: tuple[Count, ...]
@@ -42,6 +56,7 @@ def is_it(raw: JsonObject) -> bool:
 
 
 def read(raw: JsonObject, where: str) -> Result:
+    names, meta = converted(raw, _Names, where), _meta(raw, where)
     file, notes = lists_of(raw, _File, where, ADVICE)
     if is_number(length := raw.get("accept_length")) and length > 0:
         notes.append(f"SGLang's own accept_length {length:.3f}: since its server started, not for this run")
@@ -49,12 +64,12 @@ def read(raw: JsonObject, where: str) -> Result:
     rows = rows_of(file, where) if file is not None else []
     requests = [_request(row, is_smeared) for row in rows]
     if file is not None:
-        check_totals(raw, file.duration, rows, requests, where)
+        check_totals(raw, file.duration, meta.max_concurrency, rows, requests, where)
     return Result(
         tool=TOOL,
-        label=str(raw.get("tag") or ""),
+        label=names.tag or "",
         requests=requests,
-        meta=_meta(raw, where),
+        meta=meta,
         duration_s=file.duration if file is not None else 0.0,
         own=totals(raw),
         notes=notes,
@@ -78,18 +93,22 @@ def _request(row: Mapping[str, Any], is_smeared: bool) -> Request:
 
 
 def _meta(raw: JsonObject, where: str) -> Meta:
-    server = raw.get("server_info")
-    server = server if isinstance(server, Mapping) else {}
-    algorithm = server.get("speculative_algorithm")
-    is_chain = server.get("speculative_eagle_topk") == 1
+    given = raw.get("server_info")
+    server = converted(given, _Server, f"{where}: server_info") if isinstance(given, Mapping) and given else None
     fields: dict[str, Json] = {
-        "model": server.get("served_model_name") or server.get("model_path"),
-        "engine": "sglang" if server else None,
-        "engine_version": server.get("version"),
-        "strategy": algorithm.lower() if isinstance(algorithm, str) else None,
-        "num_speculative_tokens": server.get("speculative_num_steps") if algorithm and is_chain else None,
         "dataset": raw.get("dataset_name"),
         "max_concurrency": raw.get("max_concurrency"),
         "request_rate": arrival_rate(raw.get("request_rate")),
     }
-    return converted(fields, Meta, where, "server_info is not SGLang's")
+    load = converted(fields, Meta, where)
+    if server is None:
+        return load
+    is_chain = bool(server.speculative_algorithm) and server.speculative_eagle_topk == 1
+    return replace(
+        load,
+        model=server.served_model_name or server.model_path,
+        engine="sglang",
+        engine_version=server.version,
+        strategy=server.speculative_algorithm and server.speculative_algorithm.lower(),
+        num_speculative_tokens=server.speculative_num_steps if is_chain else None,
+    )

@@ -24,10 +24,11 @@ from specbench.harness.store.writing import writing
 from specbench.harness.text import nearest
 from specbench.workloads.assets.cache import read_sha256
 
+from .checks import check_requests
 from .formats import read_results
 from .meta import Meta, common, completed, difference, parse_meta
 from .pairing import Pairing, own_ids, pair, unpaired
-from .result import Result, check_requests
+from .result import Result
 from .rows import all_steps, counter_rows, request_rows, starts_s
 
 _UNKNOWN = {fact: "not in the file" for fact in Fact if fact is not Fact.ACCEPTANCE}

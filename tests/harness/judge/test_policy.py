@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import re
+
 import pytest
 
 from specbench.harness.judge.policy import COUNTED_GATES, parse_policy, read_policy
@@ -70,6 +73,16 @@ def test_files_are_named(tmp_path):
     path.write_text("[gate.step]\n")
     with pytest.raises(ValueError, match="p.toml: gate: key 'step'"):
         read_policy(path)
+
+
+def test_what_is_no_file_is_not_called_bad_toml(tmp_path):
+    pipe, text = tmp_path / "pipe", tmp_path / "latin.toml"
+    os.mkfifo(pipe)
+    text.write_bytes(b'suite = "\xe9"')
+    with pytest.raises(ValueError, match=rf"^policy: {re.escape(str(pipe))}: is a device, .*; allowed: a file$"):
+        read_policy(pipe)
+    with pytest.raises(ValueError, match=rf"^policy: {re.escape(str(text))}: is not UTF-8 text"):
+        read_policy(text)
 
 
 def test_the_shipped_workflow_names_gates_that_exist():

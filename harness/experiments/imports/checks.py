@@ -1,0 +1,52 @@
+"""Refuses results that contradict themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specbench.harness.engines.openai.reports import SpecDecoding
+
+from .result import Request
+
+CLOCKS, CLOCKS_S = 1.05, 1e-3
+"""By which factor, and by how much more, a part of a time may exceed the whole: clocks and rounding."""
+MAX_OUTPUT_TOKENS = 2**20
+"""Of a request with counts of drafts: its tokens without a draft become a row each."""
+
+
+def contradiction(where: str, one: str, other: str) -> ValueError:
+    return ValueError(f"{where}: {one}, but {other}; allowed: a file as the benchmark wrote it")
+
+
+def exceeds(part_s: float, whole_s: float) -> bool:
+    return part_s > CLOCKS * whole_s + CLOCKS_S
+
+
+def check_requests(requests: Sequence[Request], where: str) -> None:
+    """ValueError for a request whose tokens came before it was sent, or the last one before the first; and for one with
+    impossible counts of drafts."""
+    for one in requests:
+        name = f"a request ({one.num_prompt_tokens} prompt tokens, {one.num_output_tokens} output tokens)"
+        if one.speculation is not None:
+            if one.num_output_tokens > MAX_OUTPUT_TOKENS:
+                raise ValueError(f"{where}: {name} has too many; allowed: at most {MAX_OUTPUT_TOKENS} output tokens")
+            _check_drafts(one.speculation, f"{where}: {name}")
+        first_ns, last_ns = (round(end_s * 1e9) for end_s in (one.ttft_s, one.e2e_s))
+        if one.num_output_tokens and not 0 <= first_ns <= last_ns:
+            raise ValueError(
+                f"{where}: {name} has its first token {one.ttft_s:.9g} s and its last {one.e2e_s:.9g} s after it was "
+                "sent; allowed: in this order, as the benchmark wrote them"
+            )
+
+
+def _check_drafts(found: SpecDecoding, where: str) -> None:
+    # Not with the output tokens: some tools count them again, in the text, and find fewer than rounds.
+    if wrong := found.contradiction(num_tokens=None):
+        raise ValueError(f"{where}: its report of drafts contradicts itself: {wrong}")
+    histogram = found.acceptance_histogram
+    for name, counted in (
+        ("num_spec_steps", sum(histogram)),
+        ("num_accepted_draft_tokens", sum(n * times for n, times in enumerate(histogram))),
+    ):
+        if histogram and (told := getattr(found, name)) != counted:
+            raise contradiction(where, f"{name} is {told}", f"acceptance_histogram gives {counted}")
