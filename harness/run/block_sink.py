@@ -40,7 +40,7 @@ class BlockSink(NullSink):
 
     def is_slower_than(self, arrival_s: Sequence[float]) -> bool:
         """Whether its requests took longer than their schedule, from the first to the last: more than a tenth, so that
-        waiting for a step or a short burst does not count."""
+        a late client or a short burst does not count."""
         due_ns = [(self._submits_ns[index], arrival_s[index] * 1e9) for index in sorted(self._submits_ns)]
         if not due_ns:
             return False

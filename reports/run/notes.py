@@ -89,7 +89,7 @@ def reasons(view: RunView) -> list[str]:
 
 def _more_repeats(record: RunRecord) -> str:
     planned = record.config.num_repeats if record.config else 1
-    return f"{planned} are planned" if planned > 1 else "--num-repeats 3 measures three"
+    return f"{planned} repeats are planned" if planned > 1 else "--num-repeats 3 measures three"
 
 
 def goodput_note(slos: Slos) -> str:

@@ -71,6 +71,7 @@ def test_rows_are_quantized_by_their_own_largest_value(op, device):
 
 
 def test_random_values_are_rounded_as_torch_rounds_them_by_triton(device):
+    """Interpreted, the conversion itself is torch's (toy/interpreter.py)."""
     x = torch.randn(70, 512).to(device, torch.bfloat16)
     weight, scale = (t.to(device) for t in weights(256, 512))
     ours, theirs = fp8_block_linear_triton(x, weight, scale), fp8_block_linear_ref(x, weight, scale)

@@ -1,5 +1,5 @@
-"""A rank of our engine of which the first one, once a request of a block has ended, waits for `lost`: else it is a
-matter of how busy the cores are what the ranks still finish before a signal to one of them arrives."""
+"""A rank of our engine. The first rank waits for `lost` once a request of a block has ended; otherwise it would depend
+on how busy the cores are how much the ranks finish before a signal to one of them arrives."""
 
 from __future__ import annotations
 

@@ -149,8 +149,8 @@ class Serving:
         return list(self._submitted_ns)
 
     def due(self) -> list[Request]:
-        """Requests to hand to the engine now. They count as submitted: those with an arrival time since then, or since
-        there was a place, as a client of a server would have sent them while a step was running."""
+        """Requests to hand to the engine now. With arrival times they count as submitted when they were due or, if no
+        slot was free then, when one became free: as if a client had sent them to a server while a step was running."""
         found = []
         while self._pending and len(self._submitted_ns) < self._most and not self.is_cancelled:
             arrival_ns, now_ns = self._arrival_ns(), self._now_ns()

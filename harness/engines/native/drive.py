@@ -95,7 +95,7 @@ def _send_all(
             index = pending.pop()
             request = native_request(load.request(index))
             engine.add(request)
-            if keeps_time:  # as a client of a server sends it: the wait for a step that runs is the engine's
+            if keeps_time:  # when a client of a server would have sent it: the wait for a running step is the engine's
                 request.t_submit_ns = max(due_ns[index], place_free_ns)
             strings.add(request)
             in_flight += 1

@@ -85,7 +85,7 @@ class StopStrings:
 
 
 def cut_row(row: RequestRow, kept: Sequence[int], steps: Sequence[StepRow]) -> RequestRow:
-    """The row of a request of which a string leaves the tokens `kept`, ended by the step that brought the last one."""
+    """The row of a request cut to the tokens `kept`; it ends with the step that produced the last of them."""
     surplus = row.num_output_tokens - len(kept)
     for step in reversed(steps):
         if step.request_id == row.request_id:
@@ -105,8 +105,9 @@ def cut_row(row: RequestRow, kept: Sequence[int], steps: Sequence[StepRow]) -> R
 
 
 def cut_steps(steps: Iterable[StepRow], num_kept: Mapping[int, int]) -> list[StepRow]:
-    """The rows of steps that brought kept tokens; the last counts only these. `num_kept`: of requests that a string
-    ended. Acceptance and tokens per forward would else count tokens, and whole rounds, that were thrown away."""
+    """The log without what came after the stop strings; the last step of a request counts its kept tokens only.
+    `num_kept`: by request, of those that a string ended. Otherwise acceptance and tokens per forward would include
+    tokens, and whole rounds, that were thrown away."""
     left, kept = dict(num_kept), []
     for step in steps:
         num_left = left.get(step.request_id)

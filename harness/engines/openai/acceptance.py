@@ -20,6 +20,9 @@ from specbench.harness.store.rows import StepRow
 from .answers import Answer
 from .reports import SpecDecoding, SpecTokensDetails
 
+MAX_ROUNDS = 1 << 20
+"""Of one answer: each becomes a row."""
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -56,7 +59,8 @@ def step_rows(request_id: int, answer: Answer, draft_depth: int | None = None) -
 def rounds_of(answer: Answer) -> list[Round] | None:
     """Rounds after the first token; None if the server does not report each of them."""
     report = answer.speculation
-    if report is None or answer.num_output_tokens is None or report.contradiction(answer.num_output_tokens):
+    # Not against the tokens: in files they may have been counted again, in the text, and be fewer than the rounds.
+    if report is None or answer.num_output_tokens is None or report.contradiction(num_tokens=None):
         return None
     drafted = _drafted(report)
     if drafted is None:
@@ -95,6 +99,8 @@ def _(report: SpecTokensDetails) -> Drafted | None:
 
 def _of_histogram(histogram: Sequence[int], num_rounds: int, num_drafts: int) -> Drafted | None:
     """Only if every round had the same number of drafts; otherwise the number in each is unknown."""
+    if num_rounds > MAX_ROUNDS:
+        return None
     longest = max((accepted for accepted, times in enumerate(histogram) if times), default=0)
     if not num_rounds or sum(histogram) != num_rounds or num_drafts % num_rounds or longest > num_drafts // num_rounds:
         return None

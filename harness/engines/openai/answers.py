@@ -13,7 +13,8 @@ from .reports import Counts, Report, SpecDecoding, SpecTokensDetails, Timings
 from .stream import Exchange
 
 MAX_ERROR_CHARS = 300
-# Pieces with text: reasoning and answer of one step come apart, and parsers send at the end what they held back.
+# Most pieces of text: reasoning and answer of one step can come separately, and at the end parsers send what they held
+# back.
 _TEXTS_A_TOKEN, _TEXTS_AT_END = 2, 2
 
 
@@ -87,6 +88,7 @@ class Answer:
     num_cached_tokens: int | None = None
     speculation: Report | None = None
     error: str = ""
+    is_refused: bool = False
 
     @property
     def tokens_per_piece(self) -> list[int] | None:
@@ -97,8 +99,10 @@ class Answer:
 
     def refuse(self, error: str) -> None:
         """Its counts contradict each other, so no figure is made of them; text and times are what the client saw."""
-        self.error = error
+        self.error, self.is_refused = error, True
         self.token_ids = self.speculation = None
+        for piece in self.pieces:
+            piece.num_tokens = None
         self.num_prompt_tokens = self.num_output_tokens = self.num_cached_tokens = None
 
 
@@ -199,23 +203,23 @@ class _Reader:
     def contradiction(self) -> str:
         """What cannot be true together, or empty.
 
-        A server may send fewer tokens than it counts: llama.cpp counts drafts that were accepted behind the end, and
-        vLLM's chat API tokens that its parsers hide. In the completions API of vLLM and SGLang the usage is the number
-        of the ids that were sent."""
+        A server may send fewer tokens than it counts: llama.cpp counts drafts that were accepted past the end, and
+        vLLM's chat API counts tokens that its parsers hide. In the completions API of vLLM and SGLang the usage is the
+        number of the ids that were sent."""
         pieces, num_tokens, report = self.answer.pieces, self.answer.num_output_tokens, self.answer.speculation
         counts = [piece.num_tokens for piece in pieces]
         if any(count is not None and count < 0 for count in counts):
-            return "the server counted fewer tokens in a piece than before it"
+            return "the server's running count of tokens went down"
         if num_tokens is not None:
             num_sent, num_texts = sum(count or 0 for count in counts), sum(piece.has_text for piece in pieces)
             has_all_ids = bool(self._ids) and None not in counts and not self.is_chat
-            counted = f"the server counted {num_tokens} output tokens and sent"
+            counted = f"output tokens: the server counted {num_tokens} and sent"
             if num_tokens and not pieces:  # without a first token, it would be the fastest of all
                 return f"{counted} none"
             if num_sent > num_tokens or (has_all_ids and num_sent < num_tokens):
                 return f"{counted} {num_sent}"
             if num_texts > (_TEXTS_A_TOKEN * num_tokens + _TEXTS_AT_END if num_tokens else 0):
-                return f"{counted} {num_texts} pieces of text"
+                return f"{counted} {num_texts} texts; a proxy splits tokens, or the usage leaves some out"
         wrong = report.contradiction(num_tokens) if report is not None else ""
         return wrong and f"the server's report of its drafts contradicts itself: {wrong}"
 

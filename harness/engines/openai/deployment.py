@@ -221,7 +221,10 @@ class HttpDeployment:
         """Fills in what the answer does not contain but is known otherwise, and refuses more tokens than requested."""
         num_tokens, most = answer.num_output_tokens, prompt.sampling.max_tokens
         if num_tokens is not None and num_tokens > most:
-            answer.refuse(answer.error or f"the server counted {num_tokens} output tokens; allowed: max_tokens, {most}")
+            wrong = f"output tokens: the server counted {num_tokens}; allowed: at most max_tokens, {most}"
+            answer.refuse(answer.error or wrong)
+        if answer.is_refused:
+            return
         if answer.num_output_tokens is None and answer.text and self.count is not None:
             answer.num_output_tokens = self.count(answer.text)
         if answer.num_output_tokens is None and not answer.error:

@@ -1,5 +1,5 @@
-"""Counts as servers report them, which are not trusted: one that cannot be a count fails its chunk, and a report of
-drafts says where it contradicts itself."""
+"""Counts as servers report them. They are not trusted: a value that cannot be a count fails its chunk, and a report of
+drafts can say where it contradicts itself."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ MAX_COUNT = 2**31 - 1  # what a column of the tables holds
 
 
 class Counts(msgspec.Struct):
-    """Its integers, and those in its lists, are counts. ValueError, which fails the decoding, for what is none."""
+    """Its integers, and those in its lists, are counts or ids. Any other is a ValueError, which fails the decoding."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
             for count in value if isinstance(value, list) else (value,):
                 if isinstance(count, int) and not 0 <= count <= MAX_COUNT:
-                    raise ValueError(f"{name} is {count}; allowed: 0 to {MAX_COUNT}")
+                    verb = "has" if isinstance(value, list) else "is"
+                    raise ValueError(f"{name} {verb} {count}; allowed: 0 to {MAX_COUNT}")
 
 
 class Sums(NamedTuple):
@@ -32,7 +33,7 @@ class Sums(NamedTuple):
 
 
 class Report(Counts):
-    """What a server says of the drafts of one answer."""
+    """What a server says about the drafts of one answer."""
 
     @property
     def sums(self) -> Sums:
@@ -70,7 +71,7 @@ class SpecDecoding(Report):
         if drafted is not None and accepted is not None:
             lengths = self.num_spec_steps, len(drafted), len(accepted)
             if len(set(lengths)) > 1:
-                return "{} rounds, drafts of {} and accepted drafts of {}".format(*lengths)
+                return "num_spec_steps is {}, per_step_drafted has {} and per_step_accepted {} entries".format(*lengths)
             for proposed, kept in zip(drafted, accepted, strict=True):
                 if not kept <= proposed <= MAX_DRAFTS:
                     return f"{kept} accepted of {proposed} drafts in one round; allowed: {MAX_DRAFTS} drafts"

@@ -8,6 +8,7 @@ the acceptance of the request if the server reported it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -26,6 +27,7 @@ RECORDS, TOTALS = "metadata.request_start_ns and metrics", "aiperf_version and i
 ADVICE = "give profile_export.jsonl of --export-level records"
 _OWN = ("output_token_throughput", "request_throughput", "time_to_first_token", "inter_token_latency")
 _MS_PER_S, _NS_PER_S = 1e3, 1e9
+_NUMBER = re.compile("0|[1-9][0-9]{0,9}")
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -181,13 +183,15 @@ def _tokens(metric: _Number | None, where: str) -> int:
 def _speculation(acceptance: _Acceptance | None, where: str) -> SpecDecoding | None:
     if acceptance is None:
         return None
-    possible = {str(n): n for n in range(min(acceptance.num_draft_tokens, MAX_DRAFTS) + 1)}
-    if wrong := [name for name in acceptance.acceptance_histogram if name not in possible]:
-        raise ValueError(
-            f"{where}: spec_decode_acceptance.acceptance_histogram: {wrong[0]!r} is not allowed; allowed: accepted "
-            f"drafts of a verification, 0 to {len(possible) - 1}"
-        )
-    counts = {possible[n]: times for n, times in acceptance.acceptance_histogram.items()}
+    most = min(acceptance.num_draft_tokens, MAX_DRAFTS)
+    counts = {}
+    for name, times in acceptance.acceptance_histogram.items():
+        if not _NUMBER.fullmatch(name) or int(name) > most:
+            raise ValueError(
+                f"{where}: spec_decode_acceptance.acceptance_histogram: {name!r} is not allowed; allowed: accepted "
+                f"drafts of a verification, 0 to {most}"
+            )
+        counts[int(name)] = times
     return SpecDecoding(
         num_spec_steps=acceptance.num_spec_steps,
         num_draft_tokens=acceptance.num_draft_tokens,

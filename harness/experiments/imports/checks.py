@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specbench.harness.engines.openai.acceptance import MAX_ROUNDS
 from specbench.harness.engines.openai.reports import SpecDecoding
 
 from .result import Request
 
 CLOCKS, CLOCKS_S = 1.05, 1e-3
 """By which factor, and by how much more, a part of a time may exceed the whole: clocks and rounding."""
-MAX_OUTPUT_TOKENS = 2**20
-"""Of a request with counts of drafts: its tokens without a draft become a row each."""
 
 
 def contradiction(where: str, one: str, other: str) -> ValueError:
@@ -28,8 +27,10 @@ def check_requests(requests: Sequence[Request], where: str) -> None:
     for one in requests:
         name = f"a request ({one.num_prompt_tokens} prompt tokens, {one.num_output_tokens} output tokens)"
         if one.speculation is not None:
-            if one.num_output_tokens > MAX_OUTPUT_TOKENS:
-                raise ValueError(f"{where}: {name} has too many; allowed: at most {MAX_OUTPUT_TOKENS} output tokens")
+            if max(one.num_output_tokens, one.speculation.num_spec_steps) > MAX_ROUNDS:
+                raise ValueError(
+                    f"{where}: {name} has too many; allowed: {MAX_ROUNDS} output tokens, and verifications"
+                )
             _check_drafts(one.speculation, f"{where}: {name}")
         first_ns, last_ns = (round(end_s * 1e9) for end_s in (one.ttft_s, one.e2e_s))
         if one.num_output_tokens and not 0 <= first_ns <= last_ns:
@@ -40,7 +41,7 @@ def check_requests(requests: Sequence[Request], where: str) -> None:
 
 
 def _check_drafts(found: SpecDecoding, where: str) -> None:
-    # Not with the output tokens: some tools count them again, in the text, and find fewer than rounds.
+    # Not against the output tokens: some tools recount those from the text and can find fewer than there were rounds.
     if wrong := found.contradiction(num_tokens=None):
         raise ValueError(f"{where}: its report of drafts contradicts itself: {wrong}")
     histogram = found.acceptance_histogram

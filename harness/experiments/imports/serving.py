@@ -91,5 +91,6 @@ def _check_times(duration_s: float, max_concurrency: int | None, requests: Seque
 
 
 def arrival_rate(rate: Json) -> Json:
-    """Requests per second, not yet checked; None if all arrived at once, which tools write as infinity."""
-    return None if rate in ("inf", math.inf) else rate
+    """Requests per second, not yet checked; None if all arrived at once, which tools write as infinity, or at the times
+    of a trace (SGLang)."""
+    return None if rate in ("inf", "trace", math.inf) else rate

@@ -60,6 +60,8 @@ def read(raw: JsonObject, where: str) -> Result:
     file, notes = lists_of(raw, _File, where, ADVICE)
     if is_number(length := raw.get("accept_length")) and length > 0:
         notes.append(f"SGLang's own accept_length {length:.3f}: since its server started, not for this run")
+    if raw.get("request_rate") == "trace":
+        notes.append("requests were sent at the times of a trace")
     is_smeared = raw.get("backend") in _SMEARED
     rows = rows_of(file, where) if file is not None else []
     requests = [_request(row, is_smeared) for row in rows]

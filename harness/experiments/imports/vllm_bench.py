@@ -26,7 +26,7 @@ from .serving import Duration, arrival_rate, check_totals, lists_of, rows_of
 TOOL = "vllm bench serve"
 LOOKED_FOR = "completed, duration and model_id"
 ADVICE = "make it with --save-result --save-detailed"
-_ROUNDING = 0.005  # of a rate or length that was written with two decimals
+_ROUNDING = 0.005  # of a rate or length written with two decimals; and relative, for large ones
 
 
 class _Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ def _request(row: Mapping[str, Any]) -> Request:
         num_output_tokens=num_tokens,
         start_s=row.get("start_times") or None,  # 0: not recorded
         ttft_s=ttft_s,
-        # Older versions take the time of a single chunk twice, its end some µs before its TTFT.
+        # Older versions take the time of a single chunk twice, so its end can be some µs before its TTFT.
         e2e_s=max(row.get("latencies", ttft_s + sum(gaps_s)), ttft_s),
         chunks=chunks(ttft_s, gaps_s),
         queue_s=row.get("queue_times"),

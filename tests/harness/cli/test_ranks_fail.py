@@ -16,7 +16,6 @@ from specbench.harness.run.block_sink import BlockSink
 from specbench.harness.run.runner import ERROR_LOG
 
 TWO = ("--device", "cpu", "--tensor-parallel-size", "2")
-GLOO_S = 1800  # that gloo waits for a rank by itself
 
 
 def lines_of(stderr: str, said: str) -> list[str]:
@@ -35,7 +34,7 @@ def test_a_rank_that_is_killed(cli, toy, only_run, monkeypatch):
 
     monkeypatch.setattr(BlockSink, "request", request)
     result = cli(*toy, *TWO, "-s", "no-spec", "-s", "ngram:k=2", "--num-repeats", 5)
-    assert result.exit_code == 1 and time.monotonic() - killed_at[0] < GLOO_S / 6
+    assert result.exit_code == 1 and time.monotonic() - killed_at[0] < 30
     (line,) = lines_of(result.stderr, "killed by signal 9")
     assert "no-spec: failed: tensor_parallel_size: rank 1 was killed by signal 9 (traceback: " in line
     assert not lines_of(result.stderr, "the ranks have ended")

@@ -83,7 +83,7 @@ def test_the_table_has_the_mark_no_interval_and_says_why(tmp_path):
     assert sum("one repeat has no interval" in note and "--num-repeats 3" in note for note in table.notes) == 1
     planned = replace(run.record, config=RunConfig(arms=(parse_arm(ARM),), num_repeats=4))
     (note,) = [note for note in comparison_table(replace(view_run(run), record=planned)).notes if "one repeat" in note]
-    assert note.endswith("(4 are planned).")
+    assert note.endswith("(4 repeats are planned).")
     (section,) = run_document(view_run(run)).sections
     others = [table for table in section.tables if table.title]
     assert {table.rows[-1][0] for table in others} == {f"{ARM} (IMPOSSIBLE)"}, "in every table"
@@ -135,8 +135,12 @@ def test_answers_that_came_in_one_piece_are_counted(tmp_path):
     run.append(ARM, 1, **{**chain_block([4, 0, 2]), "requests": more})
     base, arm = results(run.frames()).arms
     alike = len(run.frames().requests.query("arm == @ARM and num_output_tokens >= 2"))
-    mark = f"answers in one piece: 2 of {alike}, with a TPOT of 0 in the mean and none in the speed-up"
+    mark = f"answers in one piece: 2 of {alike} requests; their TPOT of 0 counts in the mean, not in the speed-up"
     assert arm.marks == (mark,) and base.marks == () and doubts.is_doubt(mark)
+    long = [request(n, submit_ms=7000, first_ms=8000, last_ms=8100, num_output_tokens=9) for n in range(100, 298)]
+    few = RunDirectory.create(tmp_path, "run", begun("no-spec", ARM))
+    few.append(ARM, 0, **{**chain_block([4, 0, 2]), "requests": [*more, *long]})
+    assert not any(map(doubts.is_doubt, results(few.frames()).arms[1].marks)), "2 of 200 short ones, read at once"
 
 
 def test_an_unstable_warm_up_is_marked(tmp_path):

@@ -151,16 +151,19 @@ def test_of_a_usage_with_each_piece_the_last_holds():
 @pytest.mark.parametrize(
     ("events", "said"),
     [
-        ([choice("a", [1]), choice("b", [2], "length"), usage(1, 8)], "counted 8 output tokens and sent 2"),
-        ([choice("a", [1]), choice("b", [2], "length"), usage(1, 1)], "counted 1 output tokens and sent 2"),
+        ([choice("a", [1]), choice("b", [2], "length"), usage(1, 8)], "output tokens: the server counted 8 and sent 2"),
+        ([choice("a", [1]), choice("b", [2], "length"), usage(1, 1)], "output tokens: the server counted 1 and sent 2"),
         (
             [chat("a", token_ids=[1]), chat("b", "stop", token_ids=[2]), usage(1, 1)],
-            "counted 1 output tokens and sent 2",
+            "output tokens: the server counted 1 and sent 2",
         ),
-        ([timed("a", 2), timed("b", 3, "length"), usage(1, 2)], "counted 2 output tokens and sent 3"),
-        ([timed("a", 5), timed("b", 3, "length"), usage(1, 3)], "counted fewer tokens in a piece than before it"),
-        ([choice("a", None, "length"), usage(1, 0)], "counted 0 output tokens and sent 1 pieces of text"),
-        ([*[choice("a")] * 11, choice("a", None, "length"), usage(1, 1)], "counted 1 output tokens and sent 12 pieces"),
+        ([timed("a", 2), timed("b", 3, "length"), usage(1, 2)], "output tokens: the server counted 2 and sent 3"),
+        ([timed("a", 5), timed("b", 3, "length"), usage(1, 3)], "the server's running count of tokens went down"),
+        ([choice("a", None, "length"), usage(1, 0)], "counted 0 and sent 1 texts; a proxy splits"),
+        (
+            [*[choice("a")] * 11, choice("a", None, "length"), usage(1, 1)],
+            "counted 1 and sent 12 texts; a proxy splits",
+        ),
         ([timed("a", 2, "stop", draft_n=1, draft_n_accepted=2), usage(1, 2)], "itself: 2 accepted of 1 drafts"),
     ],
 )
@@ -168,6 +171,7 @@ def test_an_answer_that_contradicts_itself_has_no_counts(events, said):
     answer = read_answer(exchange_of(*events, DONE))
     assert said in answer.error and answer.text.startswith("a") and answer.pieces
     assert answer.num_output_tokens is answer.num_prompt_tokens is answer.speculation is answer.token_ids is None
+    assert answer.is_refused and all(piece.num_tokens is None for piece in answer.pieces)
 
 
 @pytest.mark.parametrize(
@@ -177,8 +181,14 @@ def test_an_answer_that_contradicts_itself_has_no_counts(events, said):
         (SpecDecoding(2, 4, 5), "5 accepted of 4 drafts"),
         (SpecDecoding(2, 1 << 20, 1), "1048576 drafts in 2 rounds; allowed: 65536 in each"),
         (SpecDecoding(1, 1 << 20, 0, [], [1 << 20], [0]), "0 accepted of 1048576 drafts in one round; allowed: 65536"),
-        (SpecDecoding(2, 6, 2, [], [3, 3], [1]), "2 rounds, drafts of 2 and accepted drafts of 1"),
-        (SpecDecoding(1, 6, 2, [], [3, 3], [1, 1]), "1 rounds, drafts of 2 and accepted drafts of 2"),
+        (
+            SpecDecoding(2, 6, 2, [], [3, 3], [1]),
+            "num_spec_steps is 2, per_step_drafted has 2 and per_step_accepted 1 entries",
+        ),
+        (
+            SpecDecoding(1, 6, 2, [], [3, 3], [1, 1]),
+            "num_spec_steps is 1, per_step_drafted has 2 and per_step_accepted 2 entries",
+        ),
         (SpecDecoding(2, 6, 2, [], [3, 3], [1, 0]), "num_accepted_draft_tokens is 2, and its rounds have 1"),
         (SpecDecoding(2, 6, 5, [], [3, 3], [1, 4]), "4 accepted of 3 drafts in one round"),
         (SpecTokensDetails(1, 4, 3), "4 accepted of 3 drafts"),
@@ -200,7 +210,7 @@ def test_a_report_that_can_be_true(report):
 def test_tokens_that_were_never_sent_have_no_time():
     """Its first token would come before it was asked for, and keep every limit on TTFT."""
     answer = read_answer(exchange_of(choice("", [], "stop"), usage(9, 3), DONE))
-    assert not answer.pieces and answer.error == "the server counted 3 output tokens and sent none"
+    assert not answer.pieces and answer.error == "output tokens: the server counted 3 and sent none"
     none = read_answer(exchange_of(choice("", [], "stop"), usage(9, 0), DONE))
     assert not none.pieces and none.error == ""
 
@@ -210,7 +220,7 @@ def test_tokens_that_were_never_sent_have_no_time():
     [
         (exchange_of(choice("a"), '{"choices": [{"te'), "malformed chunk: "),
         (exchange_of({"choices": [{"text": 5}]}), "malformed chunk: "),
-        (exchange_of(choice("a", [1 << 40])), "malformed chunk: token_ids is 1099511627776; allowed: 0 to 2147483647"),
+        (exchange_of(choice("a", [1 << 40])), "malformed chunk: token_ids has 1099511627776; allowed: 0 to 2147483647"),
         (Exchange(0, 500, [(0, b'{"error": {"message": "\xc3"}}')]), 'the server answered 500: {"error": '),
         (Exchange(0, 200, [(0, b'{"error": {"message": "no\\nway"}}')]), "answered without a stream: no way"),
         (exchange_of(choice("a")), "the server cut the stream"),

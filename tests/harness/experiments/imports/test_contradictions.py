@@ -8,6 +8,7 @@ from tool_files import aiperf_records, guidellm_report, served, sglang_bench, vl
 
 from specbench.harness.experiments.imports.checks import check_requests
 from specbench.harness.experiments.imports.formats import read_results
+from specbench.harness.experiments.imports.rows import all_steps
 
 NO_TIMES = {"start_times": ..., "latencies": ...}  # older files
 
@@ -149,6 +150,11 @@ def test_wrong_values_of_sglang_are_named(tmp_path, changes, message):
         read(tmp_path, sglang_bench(served(), **changes))
 
 
+def test_sglang_may_send_at_the_times_of_a_trace(tmp_path):
+    (result,) = read(tmp_path, sglang_bench(served(), request_rate="trace"))
+    assert result.meta.request_rate is None and "requests were sent at the times of a trace" in result.notes
+
+
 def changed(table, path, value):
     *parents, last = path.split(".")
     for name in parents:
@@ -186,15 +192,19 @@ OF_DRAFTS = [
             "metrics.output_sequence_length: 1.5 is not allowed; allowed: a w",
         ),
         ("metrics.output_sequence_length.value", 2**40, "output_sequence_length: 1.*e12 is not allowed|1099511627776"),
-        ("metrics.output_sequence_length.value", 2**30, "1073741824 output tokens. has too many; allowed: at most 10"),
+        (
+            "metrics.output_sequence_length.value",
+            2**30,
+            "1073741824 output tokens. has too many; allowed: 1048576 output",
+        ),
         (
             "spec_decode_acceptance.num_spec_steps",
             15,
-            r"f.json: a request \(.*\): its report .*: 15 rounds, drafts of 14",
+            r"f.json: a request \(.*\): its report .*: num_spec_steps is 15, per_step_drafted has 14",
         ),
         ("spec_decode_acceptance.acceptance_histogram", {"3": 14}, "tokens is 25, but acceptance_histogram gives 42"),
         ("spec_decode_acceptance.num_draft_tokens", 43, "num_draft_tokens is 43, and its rounds have 42$"),
-        ("spec_decode_acceptance.per_step_drafted", [42], "14 rounds, drafts of 1 and accepted drafts of 14"),
+        ("spec_decode_acceptance.per_step_drafted", [42], "per_step_drafted has 1 and per_step_accepted 14 entries"),
         (
             "spec_decode_acceptance.per_step_accepted",
             [1] * 14,
@@ -214,6 +224,18 @@ def test_wrong_values_of_aiperf_are_named(tmp_path, path, value, message):
     changed(records[0], path, value)
     with pytest.raises(ValueError, match=message):
         read(tmp_path, *records)
+
+
+def test_tokens_that_were_counted_again_in_the_text_leave_the_rounds(tmp_path):
+    """Fewer than the rounds, even: acceptance is the server's, and that of the others would be lost, too."""
+    records, found = aiperf_records(served()), []
+    for num_tokens in (None, 10):
+        if num_tokens:
+            changed(records[0], "metrics.output_sequence_length.value", num_tokens)
+        (result,) = read(tmp_path, *records)
+        steps = all_steps(result, [0.0] * len(result.requests))
+        found.append([step.num_accepted for step in steps if step.num_proposed])
+    assert found[0] == found[1] and len(found[0]) > 100 and result.requests[0].speculation.num_spec_steps == 14
 
 
 def test_errors_without_a_message_are_errors(tmp_path):

@@ -31,7 +31,6 @@ ARMS = (
     "draft-model:k=2,draft=self:1",
 )
 CONFIG = replace(SMALL, arms=tuple(map(parse_arm, ARMS)))
-GLOO_S = 1800  # that gloo waits for a rank by itself
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +154,6 @@ def test_a_rank_killed_in_the_middle_of_a_block_ends_it_and_what_had_ended_is_ke
     with engine.deploy(arms[text], config, Path(os.devnull)) as deployment:
         with pytest.raises(RuntimeError, match="rank 1 was killed by signal 9"):
             deployment.measure(replace(LOAD, prompts=short_and_long, arrival_s=[0.0] * 2), sink)
-        assert time.monotonic() - sink.killed_at < GLOO_S / 6
+        assert time.monotonic() - sink.killed_at < 30
     assert list(sink.requests) == [0] and not any(map(is_alive, pids))
     engine.close()
