@@ -62,11 +62,7 @@ REQUEST_COLUMNS = (
     Column("num_output_tokens", pa.int32(), "tokens kept, the first token and a stop token included"),
     Column("finish_reason", pa.string(), "stop, length, abort or error", allowed=FINISH_REASONS),
     Column("error", pa.string(), "message of the error, else empty", default=""),
-    Column(
-        "t_submit_ns",
-        pa.int64(),
-        "host clock when the engine received it; with --request-rate, when due and a slot free",
-    ),
+    Column("t_submit_ns", pa.int64(), "host clock when received; with --request-rate, when due and a slot was free"),
     Column("t_first_ns", pa.int64(), "host clock when the first token was visible to the host"),
     Column("t_last_ns", pa.int64(), "host clock when the last token was visible to the host"),
     Column(
