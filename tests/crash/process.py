@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -41,14 +42,21 @@ def run(work: Callable[[Callable[[Any], None]], int], log: Path, kill_after_s: f
         os.close(reading)
         _child(work, log, writing)
     os.close(writing)
-    if kill_after_s is not None:
-        time.sleep(kill_after_s)
+    if kill_after_s is not None and not _ends_within(pid, kill_after_s):
         os.kill(pid, signal.SIGKILL)
     with os.fdopen(reading, "rb") as stream:
         lines = stream.read().split(b"\n")
     _, status = os.waitpid(pid, 0)
     told = [json.loads(line) for line in lines[:-1]]  # the last one may be cut off, or is empty
     return Ended(code=os.waitstatus_to_exitcode(status), told=told, seconds=time.monotonic() - started)
+
+
+def _ends_within(pid: int, seconds: float) -> bool:
+    process = os.pidfd_open(pid)
+    try:
+        return bool(select.select([process], [], [], seconds)[0])
+    finally:
+        os.close(process)
 
 
 def _child(work: Callable[[Callable[[Any], None]], int], log: Path, writing: int) -> None:
