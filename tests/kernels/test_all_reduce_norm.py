@@ -35,7 +35,7 @@ def test_every_rank_has_the_sum_of_each_call_and_an_empty_inbox(num_ranks, dtype
         for rank in range(num_ranks)
     ]
     try:
-        assert [rank.wait(timeout=600) for rank in ranks] == [0] * num_ranks
+        assert [rank.wait(timeout=120) for rank in ranks] == [0] * num_ranks
     finally:
         for rank in ranks:
             rank.kill()

@@ -164,7 +164,7 @@ def test_a_server_that_is_too_busy_for_a_check_refuses_no_field(serve):
 def test_a_redirection_to_nowhere_ends_the_request(serve):
     """The exception that its name raises is none of a network; the block waited for the answer forever."""
     nowhere = SimpleNamespace(url=f"http://{'a' * 70}.example/v1")
-    endpoint, answers, end_s = Endpoint.parse(serve(deals_to=[nowhere]).url, ApiKey("")), [], time.monotonic() + 300
+    endpoint, answers, end_s = Endpoint.parse(serve(deals_to=[nowhere]).url, ApiKey("")), [], time.monotonic() + 20
     sender = Sender(endpoint, f"{endpoint.base_url}/completions", 1, keeps=True)
     sender.send([b"{}"], [0.0], lambda index, answer: answers.append(answer), lambda: time.monotonic() > end_s)
     assert len(answers) == 1 and answers[0].error.startswith("the request failed: Unicode")
