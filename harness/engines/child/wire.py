@@ -129,7 +129,7 @@ class Serving:
     ):
         self._pending = deque(sorted(requests, key=lambda request: request["arrival_s"]))
         self._most, self._send, self._cancelled, self._now_ns = max_concurrency, send, cancelled, now_ns
-        self._started_ns = self._place_free_ns = now_ns()
+        self._started_ns = self._slot_free_ns = now_ns()
         self._keeps_time = any(request["arrival_s"] for request in self._pending)
         self._submitted_ns: dict[int, int] = {}
         self._steps: list[Step] = []
@@ -157,7 +157,7 @@ class Serving:
             if arrival_ns > now_ns:
                 break
             request = self._pending.popleft()
-            since_ns = max(arrival_ns, self._place_free_ns) if self._keeps_time else now_ns
+            since_ns = max(arrival_ns, self._slot_free_ns) if self._keeps_time else now_ns
             self._submitted_ns[request["id"]] = since_ns
             found.append(request)
         return found
@@ -176,7 +176,7 @@ class Serving:
     def end(self, ended: Ended) -> None:
         """Sends its steps first, so that a finished request is known completely, whatever happens next."""
         if len(self._submitted_ns) == self._most:
-            self._place_free_ns = self._now_ns()
+            self._slot_free_ns = self._now_ns()
         submitted_ns = self._submitted_ns.pop(ended.id)
         self.flush()
         self._send({"ended": [{**ended._asdict(), "t_submit_ns": submitted_ns}]})

@@ -82,7 +82,7 @@ def _send_all(
 ) -> None:
     """`ended`: gets each request and the number of its tokens that were kept."""
     group, keeps_time = engine.target.group, any(load.arrival_s)
-    start_ns = place_free_ns = time.perf_counter_ns()
+    start_ns = slot_free_ns = time.perf_counter_ns()
     due_ns = [start_ns + round(at_s * 1e9) for at_s in load.arrival_s]
     pending = list(range(len(load) - 1, -1, -1))
     in_flight = 0
@@ -96,7 +96,7 @@ def _send_all(
             request = native_request(load.request(index))
             engine.add(request)
             if keeps_time:  # when a client of a server would have sent it: the wait for a running step is the engine's
-                request.t_submit_ns = max(due_ns[index], place_free_ns)
+                request.t_submit_ns = max(due_ns[index], slot_free_ns)
             strings.add(request)
             in_flight += 1
         if not engine.has_work:
@@ -104,7 +104,7 @@ def _send_all(
             continue
         finished = engine.step()
         if finished and in_flight == load.max_concurrency:
-            place_free_ns = time.perf_counter_ns()
+            slot_free_ns = time.perf_counter_ns()
         strings.look(engine)
         for request in finished:
             in_flight -= 1
