@@ -84,7 +84,7 @@ def analyse_host_trace(
             num_ops_without_round=0,
             num_rounds=rounds.num,
             num_rounds_left_out=rounds.num_left_out,
-            notes=(NO_GPU, *a.notes, *rounds.notes, *notes),
+            notes=(NO_GPU, *trace.notes, *a.notes, *rounds.notes, *notes),
         ),
         told_batch_size=rounds.batch_size,
         host_phases=phases,

@@ -60,8 +60,8 @@ def open_host(path: Path, given: Source) -> Trace:
             connection.execute("INSERT INTO cpu_op VALUES (?,?,?)", (name, t0, t1))
         else:
             connection.execute("INSERT INTO rng VALUES (?,?,?,?,0)", (name, t0, t1, _number(event.get("tid"))))
-    finish_tables(connection, given.file, {"rng": _MISSING["rng"]})
-    return Trace(connection=connection, source=replace(given, tool="Kineto"), notes=())
+    notes = finish_tables(connection, given.file, {"rng": _MISSING["rng"]})
+    return Trace(connection=connection, source=replace(given, tool="Kineto"), notes=notes)
 
 
 def _fill(connection: sqlite3.Connection, trace: ChromeTrace, file: str) -> None:

@@ -157,26 +157,31 @@ def finish_tables(connection: sqlite3.Connection, file: str, missing: Mapping[st
     """Joins operations to calls. Some tools give replayed nodes no correlation; these are assigned to the replay called
     last before they began.
 
-    Returns a note if that was done. ValueError if a table that an analysis needs is empty; `missing`: tables, and the
-    advice about `file` then.
+    Leaves out records that end before they begin: they say nothing, and would be subtracted from sums. Returns a note
+    if either was done. ValueError if a table that an analysis needs is empty; `missing`: tables, and the advice about
+    `file` then.
     """
-    for table, advice in missing.items():
-        if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is None:
-            raise ValueError(f"trace: {file} holds {advice}")
-    for table in ("op", "api", "rng"):
+    tables = ("op", "api", "rng")
+    for table in tables:
         if connection.execute(
             f"SELECT 1 FROM {table} WHERE MIN(t0, t1) <= {-MAX_NS} OR MAX(t0, t1) >= {MAX_NS} LIMIT 1"
         ).fetchone():
             raise ValueError(f"trace: {file} has times beyond {MAX_NS} ns, which are impossible; export it again")
+    num_reversed = sum(connection.execute(f"DELETE FROM {table} WHERE t1 < t0").rowcount for table in tables)
+    for table, advice in missing.items():
+        if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is None:
+            raise ValueError(f"trace: {file} holds {advice}")
     connection.executescript(_sql("trace_joins.sql"))
     guessed = connection.execute(
         "UPDATE op SET cid = (SELECT g.cid FROM graph_call g WHERE g.pid = op.pid AND g.t0 <= op.t0"
         " ORDER BY g.t0 DESC LIMIT 1) WHERE node IS NOT NULL AND COALESCE(cid, 0) <= 0"
     ).rowcount
     connection.executescript(_sql("trace_launches.sql"))
-    if not guessed:
-        return ()
-    return (f"{guessed} operations of graphs carry no correlation number; given to the replay last called before each",)
+    notes = {
+        "operations of graphs carry no correlation number; given to the replay last called before each": guessed,
+        "records of the trace end before they begin and are left out": num_reversed,
+    }
+    return tuple(f"{number} {note}" for note, number in notes.items() if number)
 
 
 def _sql(name: str) -> str:

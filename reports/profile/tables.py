@@ -142,7 +142,7 @@ def idle_table(profile: Profile) -> Table:
     columns = {
         "cause": cause_name,
         **times("{} a round", idle.by_cause_ns.get, causes),
-        "of idle": lambda cause: share(idle.by_cause_ns[cause] / total_ns if cause in idle.by_cause_ns else None),
+        "of idle": lambda c: share(idle.by_cause_ns[c] / total_ns if total_ns and c in idle.by_cause_ns else None),
         **times("verify to draft {}", idle.verify_to_draft_by_cause_ns.get, causes),
     }
     note = (

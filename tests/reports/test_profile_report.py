@@ -15,6 +15,7 @@ from specbench.reports.profile.report import profile_document, profiles_document
 from specbench.reports.profile.sentences import SHARES_NOT_SPEED
 from specbench.reports.profile.tables import (
     claims_table,
+    idle_table,
     kernel_table,
     merged_steps,
     overview_table,
@@ -212,3 +213,10 @@ def test_a_round_of_more_than_10_000_microseconds_is_told_in_milliseconds():
     table = phase_table(slow)
     at = table.headers.index("GPU busy ms")
     assert row(table, "verify")[at] == "512.0" and row(table, "advance")[at] == "6.00" and "host µs" in table.headers
+
+
+def test_no_cause_has_a_share_of_no_idle_time():
+    profile = eagle_profile()
+    idle = dataclasses.replace(profile.idle, total_ns=0.0, by_cause_ns=dict.fromkeys(profile.idle.by_cause_ns, 0.0))
+    table = idle_table(dataclasses.replace(profile, idle=idle))
+    assert {cells[2] for cells in table.rows} == {"-"}
