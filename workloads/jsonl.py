@@ -1,7 +1,8 @@
 """The user's prompts, one JSON object per line.
 
 A line has one of ``prompt`` (text, taken as it is), ``messages`` (a conversation, chat template applied) or
-``prompt_token_ids``; optional are ``max_tokens`` (or ``output_len``), ``id``, ``category`` and ``reference``.
+``prompt_token_ids``; optional are ``max_tokens`` (or ``output_len``), ``id``, ``category`` and ``reference``. A key
+that is null is not there: in Parquet, every row has every column.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def read_prompt(record: JsonObject, where: str, number: int, request: WorkloadRe
     if unknown:
         allowed = ", ".join((*PROMPT_KEYS, *LIMIT_KEYS, *OTHER_KEYS))
         raise ValueError(f"{where}: unknown key {unknown[0]!r}; allowed: {allowed}")
+    record = {key: value for key, value in record.items() if value is not None}
     text, token_ids = read_text_and_ids(record, where, tokenizer)
     messages = record.get("messages")
     max_tokens = request.output_len or read_limit(record, where)
