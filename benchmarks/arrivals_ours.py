@@ -42,9 +42,12 @@ class Setup:
     graph: GraphPlan
     attention: AttentionBackend
     num_batched: int
-    mixed_chunk: int
+    mixed_chunk_size: int  # 0: the model's
     reference: AttentionBackend | None = None
     max_num_seqs: int = MAX_NUM_SEQS
+
+    def mixed_chunk(self, target: LlamaModel, k: int) -> int:
+        return self.mixed_chunk_size or usual_mixed_chunk(target.config, k)
 
 
 class Ours:
@@ -76,7 +79,7 @@ def checked(target: LlamaModel, k: int, requests: Requests, setup: Setup) -> str
     slots = min(CHECKED_SLOTS, setup.max_num_seqs)
     make = partial(make_engine, target, acceptance="real", max_len=max_len)
     eager = partial(make, k=0, batch=len(prompts), graph=PLANS["none"], attention=setup.reference)
-    own = dict(graph=setup.graph, attention=setup.attention, mixed_chunk_size=setup.mixed_chunk)
+    own = dict(graph=setup.graph, attention=setup.attention, mixed_chunk_size=setup.mixed_chunk(target, k))
     timed = partial(make, k=k, batch=slots, **own)
     found = {
         most: check(target, prompts, eager, partial(timed, max_num_batched_tokens=most))
@@ -103,7 +106,7 @@ def engines_of(
             setup.attention,
             pool.lease(),
             max_num_batched_tokens=setup.num_batched,
-            mixed_chunk_size=setup.mixed_chunk,
+            mixed_chunk_size=setup.mixed_chunk(target, k),
             num_pages=requests.num_pages,
         )
         engine.launcher.capture([SamplingMode.GREEDY])
@@ -123,13 +126,13 @@ def run(args: argparse.Namespace, target: LlamaModel, setup: Setup, lines: Itera
         graph=setup.graph.described(),
         attention=getattr(getattr(setup.attention, "source", None), "name", setup.attention.name),
         max_num_batched_tokens=setup.num_batched,
-        mixed_chunk_size=engines[ks[0]].config.mixed_chunk_size,
         max_num_seqs=setup.max_num_seqs,
         num_pages=requests.num_pages,
         torch=torch.__version__,
         hardware=torch.cuda.get_device_name() if target.device.type == "cuda" else "cpu",
     )
-    answer(dict(settings=settings, checks=checks), engines, requests, lines)
+    own = {k: settings | dict(mixed_chunk_size=engine.config.mixed_chunk_size) for k, engine in engines.items()}
+    answer(dict(settings=own, checks=checks), engines, requests, lines)
 
 
 def main() -> None:
@@ -145,7 +148,7 @@ def main() -> None:
             graph=replace(PLANS["one"], mixed=args.graph_mixed),
             attention=lookup(ATTENTION_BACKENDS, args.attention, "attention")(),
             num_batched=args.max_num_batched_tokens,
-            mixed_chunk=args.mixed_chunk_size or usual_mixed_chunk(target.config),
+            mixed_chunk_size=args.mixed_chunk_size,
         )
         run(args, target, setup, sys.stdin)
 

@@ -101,7 +101,7 @@ class Race:
                 k=cell.k,
                 load=str(cell.load),
                 check=about["checks"][str(cell.k)],
-                ours_settings=about["settings"],
+                ours_settings=about["settings"][str(cell.k)],
                 vllm_settings=vllm[cell.k],
                 ours=[],
                 vllm=[],

@@ -57,6 +57,7 @@ def main() -> None:
             target = dummy_target(shape, torch.bfloat16, torch.device("cuda"))
             for cell in (cell for each in cells_of(loads).values() for cell in each):
                 timed = Timed(target, cell, float(acceptance), args.output_tokens)
+                timed.timer.settle()
                 tps: dict[str, list[float]] = {name: [] for name in VARIANTS}
                 for _ in range(args.repeats):
                     for name, (ranges, has_log) in VARIANTS.items():

@@ -42,7 +42,15 @@ def test_arrivals_of_8b():
     rows = _kept("arrivals-8b-h200.json")
     _assert_on_the_page(rows)
     assert not any(map(misses, rows)) and {row["load"] for row in rows} == {"c64", "c256", "r20", "r40"}
-    assert {(row["ours_settings"]["mixed_chunk_size"], len(row["ours"])) for row in rows} == {(573, 2)}
+    chunk = usual_mixed_chunk(SHAPES["llama-3.1-8b"].config, 4)
+    assert {(row["ours_settings"]["mixed_chunk_size"], len(row["ours"])) for row in rows} == {(chunk, 2)}
+    fewer = _kept("arrivals-chunks-h200.json")["k4_429"]
+    names = dict(
+        requests_per_s="requests/s", ttft_ms_median="median TTFT", itl_ms_p99="P99 ITL", ttft_ms_p99="P99 TTFT"
+    )
+    by_name = {name: _listed([statistics.median(ratios(row, name)) for row in fewer]) for name in names}
+    said = ", ".join(f"{word} {by_name[name]}" for name, word in names.items())
+    assert f"in the order of the table: {said} times vLLM's." in " ".join(" ".join(lines_of(RACE)).split())
 
 
 def test_arrivals_of_8b_without_speculation():
@@ -50,7 +58,7 @@ def test_arrivals_of_8b_without_speculation():
     rows = _kept("arrivals-8b-no-spec-h200.json")
     _assert_on_the_page(rows)
     assert not any(map(misses, rows))
-    chunk = usual_mixed_chunk(SHAPES["llama-3.1-8b"].config)
+    chunk = usual_mixed_chunk(SHAPES["llama-3.1-8b"].config, 0)
     assert {(row["ours_settings"]["mixed_chunk_size"], len(row["ours"])) for row in rows} == {(chunk, 2)}
     others = _kept("arrivals-chunks-h200.json")
     text = " ".join(" ".join(lines_of(RACE)).split())

@@ -18,7 +18,7 @@ from specbench.harness.spec.conditions import RunConfig
 
 from .arms import ResolvedArm
 
-_MIN_MIXED_CHUNK, _MIXED_CHUNK_FLOPS = 256, 6e12
+_MIN_MIXED_CHUNK, _MIXED_CHUNK_FLOPS, _MIXED_CHUNK_FLOPS_WITH_DRAFTS = 256, 6e12, 8e12
 
 
 def page_size_for(config: RunConfig, device: torch.device) -> int:
@@ -26,10 +26,13 @@ def page_size_for(config: RunConfig, device: torch.device) -> int:
     return config.page_size or (128 if device.type == "cpu" else 16)
 
 
-def usual_mixed_chunk(model: ModelConfig) -> int:
+def usual_mixed_chunk(model: ModelConfig, num_drafts: int) -> int:
     """Prompt tokens of a step that also decodes: as many as keep a Hopper GPU busy for 9 ms (at 650 TFLOP/s), but at
-    least 256, since the requests that decode wait for them. `model`: what one GPU has of it. Experts count whole."""
-    return max(_MIN_MIXED_CHUNK, int(_MIXED_CHUNK_FLOPS / (2 * model.num_layer_weights)))
+    least 256, since the requests that decode wait for them; with drafts for 12 ms, since a step then brings several
+    tokens and takes longer anyway (both measured: benchmarks/race.md). `model`: what one GPU has of it. Experts count
+    whole."""
+    flops = _MIXED_CHUNK_FLOPS_WITH_DRAFTS if num_drafts else _MIXED_CHUNK_FLOPS
+    return max(_MIN_MIXED_CHUNK, int(flops / (2 * model.num_layer_weights)))
 
 
 def build_engine(
@@ -39,7 +42,7 @@ def build_engine(
         max_model_len=config.workload.max_model_len,
         max_num_seqs=config.max_concurrency,
         max_num_batched_tokens=config.max_num_batched_tokens,
-        mixed_chunk_size=config.mixed_chunk_size or usual_mixed_chunk(target.config),
+        mixed_chunk_size=config.mixed_chunk_size or usual_mixed_chunk(target.config, arm.strategy.num_drafts),
         page_size=page_size_for(config, target.device),
         num_pages=config.num_pages,
         graph=arm.choices.plan,

@@ -113,14 +113,18 @@ def test_every_switch_reaches_the_engine():
 
 def test_steps_that_decode_take_fewer_prompt_tokens_with_larger_models():
     """From 8B on fewer than the 2,048 of a step."""
-    chunks = {name: usual_mixed_chunk(SHAPES[name].config) for name in ("smollm2-135m", "llama-3.1-8b", "llama-2-70b")}
+    names = "smollm2-135m", "llama-3.1-8b", "llama-2-70b"
+    chunks, drafted = ({name: usual_mixed_chunk(SHAPES[name].config, k) for name in names} for k in (0, 4))
     assert chunks["smollm2-135m"] > 20_000 and 400 < chunks["llama-3.1-8b"] < 450 and chunks["llama-2-70b"] == 256
     help = Conditions.__dataclass_fields__["mixed_chunk_size"].metadata["option"].help
-    assert f"(8B on one GPU: {chunks['llama-3.1-8b']})" in help
-    arm = resolve_arm(parse_arm("no-spec", {}), "cpu", synthetic_weights=True)
+    assert f"(8B on one GPU: {chunks['llama-3.1-8b']}, with drafts {drafted['llama-3.1-8b']})" in help
+    assert drafted["llama-2-70b"] == 256 and drafted["smollm2-135m"] > chunks["smollm2-135m"]
     target = toy_target()
-    usual, asked = (build_engine(arm, _run_config(**own), target) for own in ({}, {"mixed_chunk_size": 7}))
-    assert usual.config.mixed_chunk_size == usual_mixed_chunk(target.config) and asked.config.mixed_chunk_size == 7
+    for words, k in (("no-spec", 0), ("ngram:k=2", 2)):
+        arm = resolve_arm(parse_arm(words, {}), "cpu", synthetic_weights=True)
+        usual, asked = (build_engine(arm, _run_config(**own), target) for own in ({}, {"mixed_chunk_size": 7}))
+        assert usual.config.mixed_chunk_size == usual_mixed_chunk(target.config, k)
+        assert asked.config.mixed_chunk_size == 7
 
 
 def test_switches_of_a_drafter_do_not_concern_a_baseline():
