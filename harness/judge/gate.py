@@ -9,7 +9,7 @@ from specbench.harness.judge.comparable import side_mismatches
 from specbench.harness.judge.comparison import counterpart
 from specbench.harness.judge.correctness import BlocksGate, CertificateGate
 from specbench.harness.judge.figures import Side
-from specbench.harness.judge.gate_result import NO_DATA, SKIPPED, Checked, GateReport, GateResult, exit_code
+from specbench.harness.judge.gate_result import NO_DATA, SKIPPED, VALIDITY, Checked, GateReport, GateResult, exit_code
 from specbench.harness.judge.keys import Mismatch, mismatches, software_changes
 from specbench.harness.judge.policy import Policy
 from specbench.harness.judge.stored import StoredRun, two_of_one_id
@@ -40,6 +40,8 @@ def run_gates(
     timed = list(timed_results(policy.timed, checked))
     counted = [result for gate in (BlocksGate(timed=timed), *policy.counted) for result in gate.results(checked)]
     results = [_or_unknown(run, result) for result in (*counted, *timed)]
+    silent = [name for name in policy.gate if name not in {result.gate for result in results}]
+    results += [_of_no_arm(name, checked) for name in silent]
     idle = _idle(policy, results)
     results = [replace(result, status=NO_DATA) if result.gate in idle else result for result in results]
     return GateReport(
@@ -64,6 +66,12 @@ def _idle(policy: Policy, results: Sequence[GateResult]) -> set[str]:
     judged = {result.gate for result in results if result.status != SKIPPED}
     optional = {name for name, gate in policy.gate.items() if isinstance(gate, CertificateGate) and not gate.required}
     return policy.gate.keys() - judged - optional
+
+
+def _of_no_arm(name: str, checked: Checked) -> GateResult:
+    """The result of a gate that has none, because every arm is the reference of others: it must not vanish."""
+    arms = ", ".join(checked.arms)
+    return GateResult(gate=name, kind=VALIDITY, arm=arms, status=NO_DATA, reason="no arm besides the reference")
 
 
 def _or_unknown(run: StoredRun, result: GateResult) -> GateResult:
