@@ -6,9 +6,10 @@ The only place that reads user input from click; everything behind it gets plain
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from specbench.harness.spec.fields import Option, Options, Value, read_text, ref
 from specbench.harness.spec.options import GROUPS
 from specbench.harness.spec.spellings import as_written, canonical, check_renamed, key_of, one_each, written_keys
 
+_HALF_PAIR = re.compile("[\ud800-\udfff]")  # what Python makes of bytes that are not UTF-8
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -67,15 +69,25 @@ class Command(TyperCommand):
                 if name is None:
                     raise
                 raise ValueError(f"{name}: cannot open {error.filename}: {error.strerror}") from error
+            except UnicodeEncodeError as error:  # a file is read by any name, which may then be stored or shown
+                for name, one in _one_by_one(ctx.params):
+                    if _HALF_PAIR.search(str(one)):
+                        raise ValueError(f"{name}: {str(one)!r} is not UTF-8; allowed: text in UTF-8") from error
+                raise
 
 
 def _given_as(file: object, typed: Mapping[str, Any]) -> str | None:
     """The parameter that has this path, alone or in a list."""
-    for name, value in typed.items():
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(file, (str, Path)) and isinstance(one, (str, Path)) and Path(one) == Path(file):
-                return name
+    for name, one in _one_by_one(typed):
+        if isinstance(file, (str, Path)) and isinstance(one, (str, Path)) and Path(one) == Path(file):
+            return name
     return None
+
+
+def _one_by_one(typed: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Parameters and their values, each of a list by itself."""
+    for name, value in typed.items():
+        yield from ((name, one) for one in (value if isinstance(value, (list, tuple)) else [value]))
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
