@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from specbench.harness.judge import gate_result as g
-from specbench.harness.judge.figures import Side, pair
+from specbench.harness.judge.figures import OF_PROMPTS, Side, pair
 from specbench.harness.judge.gate_result import Checked, GateResult
 from specbench.harness.judge.limits import Share, percent
 from specbench.harness.judge.machine_noise import NoiseFloors
@@ -56,6 +56,8 @@ def timed_results(limits: Sequence[tuple[str, TimedLimit]], checked: Checked) ->
         if base is not None and not checked.mismatches:
             pairs = pair(figure, base, Side(run=checked.run, arm=arm), floors)
             metric = replace(pairs.metric, gated=True, better=limit.direction or figure.better)
+            if checked.is_inner and checked.run.record.is_imported and figure not in OF_PROMPTS:
+                pairs = replace(pairs, no_verdict="imported arms were not measured in turns, and may differ by drift")
             tested[n] = replace(pairs, metric=metric, min_effect=limit.min_effect, alpha=limit.alpha)
     compared = dict(zip(tested, v.compare(list(tested.values())), strict=True))
     for n, (figure, limit, arm) in enumerate(checks):

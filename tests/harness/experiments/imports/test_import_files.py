@@ -14,6 +14,8 @@ from specbench.harness.cli.main import app
 from specbench.harness.experiments.imports.formats import FORMATS, read_results
 from specbench.harness.experiments.imports.write import import_files
 from specbench.harness.judge.comparison import compare_runs
+from specbench.harness.judge.gate import run_gates
+from specbench.harness.judge.policy import parse_policy
 from specbench.harness.judge.stored import read_run
 from specbench.harness.metrics.run_results import results
 from specbench.harness.store.run_directory import RunDirectory
@@ -273,7 +275,7 @@ def test_prompts_that_are_told_and_are_others_are_not_paired_by_position(tmp_pat
     assert arm.speedup.num_pairs == 0
 
 
-def test_compare_gives_an_interval_and_no_verdict(files, tmp_path):
+def test_compare_gives_an_interval_and_nobody_a_verdict(files, tmp_path):
     run = imported(files, tmp_path, baseline="eagle")
     rows = {row.arm: row for row in compare_runs([run]).rows}
     tpot = rows["plain"].comparisons["tpot_ms"]
@@ -282,6 +284,9 @@ def test_compare_gives_an_interval_and_no_verdict(files, tmp_path):
     # Chunks that a client saw are no steps of an engine.
     assert rows["plain"].comparisons["tokens_per_step"].num_pairs == 0
     assert any("not drift between them" in note for note in compare_runs([run]).notes)
+    report = run_gates(parse_policy({"gate": {"tpot_ms": {}}, "baseline": "eagle"}), run)
+    (gate,) = [one for one in report.results if one.gate == "tpot_ms"]
+    assert (gate.status, report.exit_code) == ("no data", 4) and "not measured in turns" in gate.reason
 
 
 def test_two_imports_are_told_to_go_together(files, tmp_path):
