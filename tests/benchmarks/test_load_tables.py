@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Callable
 
 import numpy as np
+import pytest
 from benchmark_pages import BENCHMARKS, cells_of, lines_of, section
 
 from specbench.harness.engines.native.build import usual_mixed_chunk
@@ -18,6 +18,7 @@ sys.path.insert(0, str(BENCHMARKS))
 from arrivals_race import misses, ratios, table  # noqa: E402
 
 RACE, STRATEGIES = "race.md", "strategies.md"
+MEASURES = "requests_per_s", "ttft_ms_median", "itl_ms_p99", "ttft_ms_p99"
 ARMS = [f"eagle:k={k}" for k in (2, 3, 4, 6, "auto")]
 
 
@@ -38,76 +39,41 @@ def test_arrivals():
     assert not any(map(misses, rows)) and {len(row["ours"]) for row in rows} == {2}
 
 
-def test_arrivals_of_8b():
-    rows = _kept("arrivals-8b-h200.json")
+@pytest.mark.parametrize(("name", "k", "loads"), [("-no-spec", 0, "c64 c256 r40"), ("", 4, "c64 c256 r40 r20")])
+def test_arrivals_of_8b(name, k, loads):
+    """With the default of prompt tokens beside decodes."""
+    rows = _kept(f"arrivals-8b{name}-h200.json")
     _assert_on_the_page(rows)
-    assert not any(map(misses, rows)) and {row["load"] for row in rows} == {"c64", "c256", "r20", "r40"}
-    chunk = usual_mixed_chunk(SHAPES["llama-3.1-8b"].config, 4)
+    assert not any(map(misses, rows)) and [row["load"] for row in rows] == loads.split()
+    chunk = usual_mixed_chunk(SHAPES["llama-3.1-8b"].config, k)
     assert {(row["ours_settings"]["mixed_chunk_size"], len(row["ours"])) for row in rows} == {(chunk, 2)}
-    fewer = _kept("arrivals-chunks-h200.json")["k4_429"]
-    names = dict(
-        requests_per_s="requests/s", ttft_ms_median="median TTFT", itl_ms_p99="P99 ITL", ttft_ms_p99="P99 TTFT"
-    )
-    by_name = {name: _listed([statistics.median(ratios(row, name)) for row in fewer]) for name in names}
-    said = ", ".join(f"{word} {by_name[name]}" for name, word in names.items())
-    assert f"in the order of the table: {said} times vLLM's." in " ".join(" ".join(lines_of(RACE)).split())
 
 
-def test_arrivals_of_8b_without_speculation():
-    """The table is the race with the default chunk beside decodes; the text has what larger ones give."""
-    rows = _kept("arrivals-8b-no-spec-h200.json")
-    _assert_on_the_page(rows)
-    assert not any(map(misses, rows))
-    chunk = usual_mixed_chunk(SHAPES["llama-3.1-8b"].config, 0)
-    assert {(row["ours_settings"]["mixed_chunk_size"], len(row["ours"])) for row in rows} == {(chunk, 2)}
-    others = _kept("arrivals-chunks-h200.json")
+def test_prompt_tokens_beside_decodes():
+    tried = _kept("arrivals-chunks-h200.json")
+    names = "race_512", "", "race_573", "race_2048", "race", "k4_429", "", "k4_1024", "k4_2048"
+    chosen = [_kept("arrivals-8b-no-spec-h200.json"), _kept("arrivals-8b-h200.json")]
+    shown = [
+        cells_of(line) for line in section(RACE, "Prompt tokens beside decodes") if line.startswith(("| 0", "| 4"))
+    ]
+    for name, (k, most, _, turns, *figures) in zip(names, shown, strict=True):
+        by_load = {row["load"]: row for row in (tried[name] if name else chosen.pop(0))}
+        any_row = by_load["c64"]
+        assert (k, turns) == (str(any_row["k"]), str(len(any_row["ours"]))) and most.startswith("**") == (not name)
+        if settings := any_row.get("ours_settings"):  # not kept with the figures of three older ones
+            assert f"{settings['max_num_batched_tokens' if 'rows' in most else 'mixed_chunk_size']:,}" in most
+        for measure, said in zip(MEASURES, figures, strict=True):
+            ratio = {load: f"{statistics.median(ratios(row, measure)):.2f}" for load, row in by_load.items()}
+            assert said == ", ".join(ratio.get(load, "–") for load in ("c64", "c256", "r40", "r20"))
     text = " ".join(" ".join(lines_of(RACE)).split())
-    for rows_of, said in (
-        ("race_573", "With 573 beside decodes {} ("),
-        ("race_2048", "With steps of 2,048 rows {} ("),
-        ("race", "With 16,384 rows {} ("),
-    ):
-        assert said.format(_medians(others[rows_of], "itl_ms_p99")) in text
-    for rows_of in ("race_573", "race_2048"):
-        assert f"requests/s {_medians(others[rows_of], 'requests_per_s')}." in text
-    fewest = others["race_512"]
-    better = _against_the_better_turn([row for row in fewest if row["load"] != "r20"], "itl_ms_p99", min)
-    assert f"{_medians(fewest, 'itl_ms_p99')}, against vLLM's better turn {better}." in text
-    (slow,) = (row for row in fewest if row["load"] == "r20")
-    itl, ttft, rate = (
-        statistics.median(ratios(slow, name)) for name in ("itl_ms_p99", "ttft_ms_median", "requests_per_s")
-    )
-    said = f"not raced again, {itl:.2f}; median TTFT was {ttft:.2f} times vLLM's, requests/s {rate:.2f}."
-    assert f"At 20 requests/s, {said}" in text
+    assert f"against its better turn their P99 ITL is {_against_the_better_turn(tried['race_512'])}." in text
 
 
-def test_arrivals_of_8b_with_larger_steps():
-    """P99 ITL with K=4 and 64 in service before prompts beside decodes were limited, by turn; P99 TTFT with 256."""
-    others = _kept("arrivals-chunks-h200.json")
-    text = " ".join(" ".join(lines_of(RACE)).split())
-    by_load = {row["load"]: row for row in others["k4_2048"]}
-    (row,) = others["k4_1024"]
-    for each, said in ((by_load["c64"], "{} and {}"), (row, "{}, {} and {}")):
-        ratio = statistics.median(ratios(each, "itl_ms_p99"))
-        ours, theirs = (said.format(*(f"{turn['itl_ms_p99']:.1f}" for turn in each[side])) for side in ("ours", "vllm"))
-        words = f"{ratio:.2f} times vLLM's" if each is not row else f"{ratio:.2f} times"
-        unit = " ms" if each is not row else ""
-        assert f"{words} ({ours}{unit}, vLLM {theirs})" in text
-    late, rate = (statistics.median(ratios(by_load["c256"], name)) for name in ("ttft_ms_p99", "requests_per_s"))
-    assert f"with 256 at once was {late:.2f} times vLLM's with steps of 2,048 rows" in text
-    assert f"for prompts; requests/s were {rate:.2f} times." in text
-
-
-def _against_the_better_turn(rows: list, measure: str, better: Callable) -> str:
-    turns = [[[turn[measure] for turn in row[side]] for side in ("ours", "vllm")] for row in rows]
-    by_load = {
-        row["load"]: statistics.median(ours) / better(theirs) for row, (ours, theirs) in zip(rows, turns, strict=True)
-    }
-    return _listed([by_load[load] for load in ("c64", "c256", "r40")])
-
-
-def _medians(rows: list, measure: str) -> str:
-    by_load = {row["load"]: statistics.median(ratios(row, measure)) for row in rows}
+def _against_the_better_turn(rows: list) -> str:
+    by_load = {}
+    for row in rows:
+        ours, theirs = ([turn["itl_ms_p99"] for turn in row[side]] for side in ("ours", "vllm"))
+        by_load[row["load"]] = statistics.median(ours) / min(theirs)
     return _listed([by_load[load] for load in ("c64", "c256", "r40")])
 
 
