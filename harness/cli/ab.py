@@ -100,7 +100,7 @@ def show_experiment(view: RunView, directory: RunDirectory, format: str) -> None
     record = judge(directory)
     if format == "wide":
         print_tables(verdict_table(record), comparison_table(view))
-    elif record.is_aa and record.num_kept:
+    elif record.is_aa and record.num_kept > 1:  # a single block has no spread
         _print_answer(record, Console())
         print_noise(noise_floor(record, directory.record))
     else:

@@ -143,9 +143,10 @@ def read_floors(environment: Environment) -> tuple[NoiseFloor, ...]:
 
 
 def store_floor(floor: NoiseFloor, environment: Environment) -> Path:
-    """Adds a floor in front of the stored ones and keeps the newest fifty."""
+    """Adds a floor, in place of what its run had stored before, and keeps the newest fifty."""
     path = floor_file(environment)
-    floors = (floor, *read_floors(environment))[:_MAX_FLOORS]
+    others = (other for other in read_floors(environment) if other.run_id != floor.run_id)
+    floors = tuple(sorted((floor, *others), key=lambda each: each.measured_utc, reverse=True)[:_MAX_FLOORS])
     path.parent.mkdir(parents=True, exist_ok=True)
     write_document(path, NoiseFile(hardware=environment.describe_hardware(), floors=floors))
     return path

@@ -122,6 +122,8 @@ def test_an_interrupted_floor_names_its_own_command(cli, small, runs, monkeypatc
     (run,) = runs.iterdir()
     assert result.exit_code == 130 and result.stderr.splitlines()[-1].endswith(f"specbench power --resume {run}")
     assert "specbench ab" not in result.stderr
+    shown = cli("show", run)
+    assert shown.exit_code == 0 and "1 of 2 blocks count" in shown.stdout
     assert cli("power", "--resume", run).exit_code == 0 and (run / "noise.json").exists()
 
 

@@ -61,6 +61,9 @@ def test_one_file_for_each_hardware(floor):
     assert floor_file(other) != path and read_floors(other) == ()
     store_floor(replace(floor, run_id="later"), ENVIRONMENT)
     assert [f.run_id for f in read_floors(ENVIRONMENT)] == ["later", floor.run_id]
+    store_floor(replace(floor, run_id="later", measured_utc="2999-01-02T03:04:05Z"), ENVIRONMENT)
+    store_floor(floor, ENVIRONMENT)  # `power --resume` of a finished A/A
+    assert [f.run_id for f in read_floors(ENVIRONMENT)] == ["later", floor.run_id]
 
 
 @pytest.mark.parametrize("stored", sorted(Path(__file__).parents[3].glob("benchmarks/runs/*/*/noise.json")), ids=str)
