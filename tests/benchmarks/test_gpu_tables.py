@@ -143,7 +143,7 @@ def test_the_order_of_reads():
     """Passes of variants beside those of the kernels as they are, in the same life of a machine."""
     passes = _kept("read-order-h200.json")["passes"]
     as_it_is = {(one["run"], one["shape"], one["load"], one["variant"]): one for one in passes}
-    found = {}
+    found, medians = {}, []
     for one in passes:
         if one["variant"].startswith("as it is"):
             continue
@@ -155,10 +155,23 @@ def test_the_order_of_reads():
         ratio = f"{statistics.median(by_repeat):.3f} [{min(by_repeat):.3f}, {max(by_repeat):.3f}]"
         load = f"{requests} x {rows}, {int(keys):,}"
         found[one["variant"], one["shape"], load] = [*shown, ratio]
+        medians.append((one["variant"], ratio.split()[0]))
     rows = _rows("kernels.md", "The order of reads", "| ")[2:]
-    assert len(rows) == 38
+    assert len(rows) == 12
     for variant, shape, load, *figures in rows:
         assert figures == found[variant, shape, load]
+    not_kept = {
+        "| x shared": "gate/up, x shared",
+        "| Prefetch": "prefetch",
+        "| Inputs rotated": "inputs rotated",
+        "| 256 bytes": "256 bytes",
+        "| By head": "keys and values by head",
+        "| Two or four lines of eight": ("two lines of eight", "four lines of eight"),
+    }
+    for start, variants in not_kept.items():
+        ((_, effect, _),) = _rows("kernels.md", "What was tried and not kept", start)
+        ratios = [ratio for variant, ratio in medians if variant.startswith(variants)]
+        assert effect.startswith(min(ratios)) and (min(ratios) == max(ratios) or f" to {max(ratios)}" in effect)
 
 
 def test_rows_copied_less_often():
@@ -191,9 +204,11 @@ def test_norms_in_products():
 
 
 def test_norms_of_more_rows():
-    kept = _kept("norms-in-products-h200.json")["many_rows"]
-    own, new = ([r for r in kept if r["variant"] == name] for name in ("norms of their own", "all in products"))
-    for shown, *pair in zip(_rows("kernels.md", "Norms of more rows", "| llama", "| qwen"), own, new, strict=True):
+    kept = {(r["shape"], r["load"], r["variant"]): r for r in _kept("norms-in-products-h200.json")["many_rows"]}
+    rows = _rows("kernels.md", "Norms of more rows", "| llama", "| qwen")
+    assert len(rows) == 7
+    for shown in rows:
+        pair = [kept[shown[0], shown[1], name] for name in ("norms of their own", "all in products")]
         passes = [f"{statistics.median(r['us']):,.0f} [{min(r['us']):,.0f}, {max(r['us']):,.0f}]" for r in pair]
         ratio = statistics.median(before / after for before, after in zip(*(r["us"] for r in pair), strict=True))
         mhz = " / ".join(f"{statistics.median(r['mhz']):,.0f}" for r in pair)
@@ -237,20 +252,6 @@ def test_percent_of_roofline():
     }
 
 
-def test_products():
-    """A row of each product of 320 rows: the limit, cuBLAS, its Lt interface, the fastest launch of ours."""
-    kept = {(r["shape"], r["product"], str(r["rows"])): r["us"] for r in _kept("products-h200.json")}
-    rows = _rows("kernels.md", "Products of 40, 64 and 320 rows", "| llama")
-    assert len(rows) == 8
-    for shape, name, num_rows, at_best, *figures, launch in rows:
-        us = kept[shape, name, num_rows]
-        assert figures == [str(us[way]) for way in ("cuBLAS", "cuBLAS Lt", launch)]
-        assert us[launch] == min(t for way, t in us.items() if way[:3] in ("ptr", "tma"))
-        product = next(p for p in products(shape) if p.name == name)
-        multiplying = 2 * int(num_rows) * product.outputs * product.inputs / 800e6
-        assert at_best == f"{max(product.num_bytes / 4570e3, multiplying):.1f}"
-
-
 def test_passes_over_49_to_128_rows():
     kept = _kept("forward-wgmma-h200.json")["passes"]
     rows = _rows("kernels.md", "Up to 160 rows", "| llama", "| qwen")
@@ -271,7 +272,7 @@ def test_cost_of_ranges():
 
 
 PARTS = {
-    "products": ("nvjet", "splitK", "skinny", "bulk_gemm", "wgmma_gemm"),
+    "GEMMs": ("nvjet", "splitK", "skinny", "bulk_gemm", "wgmma_gemm"),
     "attention": ("attention", "merge_splits"),
 }
 
@@ -283,13 +284,10 @@ def _parts(kernels: list, round_us: float) -> list[str]:
 
 def test_parts_of_a_round():
     kept = _kept("round-kernels-h200.json")
-    rows = _rows(
-        "kernels.md", "Where a round's time goes", "| products", "| attention", "| norms", "| the rest", "| round"
-    )
-    later, before = ([row[1:] for row in table] for table in (rows[:4], rows[4:]))
-    rounds = {r["cell"]: r for r in kept["rounds"]}
-    for figures, cell in zip(zip(*before, strict=True), ("4/64x128", "4/8x128", "0/64x128", "0/1x128"), strict=True):
-        assert list(figures) == _parts(rounds[cell]["kernels"], rounds[cell]["span_us"])
+    rows = [
+        row[1:]
+        for row in _rows("kernels.md", "Where a round's time goes", "| GEMMs", "| attention", "| the rest", "| round")
+    ]
     rounds = {(r["shape"][:4], r["cell"]): r for r in kept["later"]}
     cells = [
         ("llam", "4/8x128"),
@@ -300,7 +298,7 @@ def test_parts_of_a_round():
         ("llam", "0/32x4096"),
         ("qwen", "4/32x128"),
     ]
-    for figures, cell in zip(zip(*later, strict=True), cells, strict=True):
+    for figures, cell in zip(zip(*rows, strict=True), cells, strict=True):
         assert list(figures) == _parts(rounds[cell]["kernels"], rounds[cell]["ms"] * 1e3)
 
 
