@@ -198,7 +198,7 @@ def _chosen(
     if arm is not None and arm not in arms:
         raise ValueError(f"arm: no run of {directory} has {arm!r}; allowed: {', '.join(arms) or 'none'}")
     selected = [s for s in series if metric in (None, s.metric) and arm in (None, s.arm)]
-    return stored, [(s, accepted_commits(accepted, s.arm, s.metric)) for s in selected]
+    return stored, [(s, accepted_commits(accepted, s)) for s in selected]
 
 
 def _plain(suspect: Suspect) -> JsonObject:

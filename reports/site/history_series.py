@@ -133,7 +133,7 @@ def _stored(run: SiteRun) -> StoredRun:
 
 def _history(series: Series, accepted: Sequence[Accepted], num_searched: int) -> SeriesHistory:
     newest = replace(series, commits=series.commits[-num_searched:])
-    known = accepted_commits(list(accepted), series.arm, series.metric)
+    known = accepted_commits(list(accepted), series)
     segments = find_segments(newest, known)
     return SeriesHistory(
         series=newest,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.harness.judge.history.adding import one_at_a_time
-from specbench.harness.judge.history.points import METRICS, Point
+from specbench.harness.judge.history.points import METRICS, Point, Series
 from specbench.harness.judge.history.steps import is_named
 from specbench.harness.judge.limits import read_table, unknown
 from specbench.harness.store.directories import utc
@@ -69,8 +69,9 @@ def read_accepted(history: Path) -> list[Accepted]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def accepted_commits(accepted: list[Accepted], arm: str, metric: str) -> list[str]:
-    return [one.commit for one in accepted if one.concerns(arm, metric)]
+def accepted_commits(accepted: list[Accepted], series: Series) -> list[str]:
+    names = (series.arm, series.alias)  # a later run can change which of them a series goes by
+    return [one.commit for one in accepted if any(one.concerns(name, series.metric) for name in names)]
 
 
 def accept(history: Path, entry: Accepted, points: tuple[Point, ...]) -> Path:

@@ -66,13 +66,15 @@ class Commit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """One metric of one arm and workload through time, in the order in which commits were first measured."""
+    """One metric of one arm and workload through time, in the order in which commits were first measured. `alias`: the
+    arm's label or its full configuration, whichever `arm` is not."""
 
     case: str
     case_text: str
     arm: str
     metric: str
     commits: tuple[Commit, ...]
+    alias: str = ""
 
     @property
     def values(self) -> np.ndarray:
@@ -137,8 +139,9 @@ def build_series(points: Iterable[Point]) -> list[Series]:
     for (case, arm, metric), own in groups.items():
         for machine, of_machine in _by_machine(own).items() if case in taken_turns else [("", own)]:
             text = ", on ".join(filter(None, [own[0].case_text, of_machine[0].fingerprint_text if machine else ""]))
-            commits = tuple(_commits(of_machine))
-            series.append(Series(case=case + machine, case_text=text, arm=arm, metric=metric, commits=commits))
+            alias = next((name for name in (own[0].arm, own[0].full_arm) if name != arm), "")
+            about = {"case": case + machine, "case_text": text, "arm": arm, "alias": alias, "metric": metric}
+            series.append(Series(**about, commits=tuple(_commits(of_machine))))
     return series
 
 

@@ -139,6 +139,12 @@ def test_switches_that_a_label_does_not_tell_are_other_series(tmp_path):
     series = build_series(read_history(tmp_path / "h").points)
     counts = {s.arm: len(s.commits) for s in series if s.metric == "step_ms"}
     assert counts == {"no-spec": 3, "eagle:k=4": 2, "eagle:k=4,sync=multi": 1}
+    alone = build_series(p for p in read_history(tmp_path / "h").points if p.commit == f"{2:040x}")
+    assert {s.arm for s in alone} == {"no-spec", "eagle:k=4"}
+    for s in (s for s in (*series, *alone) if "multi" in s.arm + s.alias):
+        for told in ("eagle:k=4", "eagle:k=4,sync=multi", "no-spec"):  # `accept` takes a label and the whole arm
+            known = accepted_commits([Accepted(commit=f"{2:040x}", arm=told)], s)
+            assert bool(known) == (told != "no-spec")
 
 
 def test_machines_that_take_turns_have_series_of_their_own(tmp_path):
@@ -188,7 +194,8 @@ def test_accepting_local_changes(tmp_path):
         add_run(tmp_path / "h", run)
     points, commit = read_history(tmp_path / "h").points, f"{1:040x}"
     accept(tmp_path / "h", Accepted(commit=f"{commit}+1a2b3c4d"), points)
-    assert accepted_commits(read_accepted(tmp_path / "h"), "no-spec", "tps") == [f"{commit}+1a2b3c4d"]
+    of_any = next(iter(build_series(points)))
+    assert accepted_commits(read_accepted(tmp_path / "h"), of_any) == [f"{commit}+1a2b3c4d"]
     assert is_named(f"{commit}+1a2b3c4d5e6f7890", [f"{commit[:39]}+1a2b3c4d"]) and is_named(f"{commit}+1a", [commit])
     assert not is_named(f"{commit}+1a", [f"{commit}+2b"]) and not is_named(commit, [f"{commit}+"])
     with pytest.raises(ValueError, match="start of several commits"):
@@ -204,8 +211,9 @@ def test_accepting(tmp_path):
     accept(tmp_path / "h", Accepted(commit=f"{0:040x}", arm="eagle:k=4"), points)
     stored = read_accepted(tmp_path / "h")
     assert [a.note for a in stored] == [note, ""] and all(a.utc for a in stored)
-    assert accepted_commits(stored, "no-spec", "step_ms") == [f"{1:040x}"]
-    assert accepted_commits(stored, "eagle:k=4", "tps") == [f"{0:040x}"]
+    series = {(s.arm, s.metric): s for s in build_series(points)}
+    assert accepted_commits(stored, series["no-spec", "step_ms"]) == [f"{1:040x}"]
+    assert accepted_commits(stored, series["eagle:k=4", "tps"]) == [f"{0:040x}"]
     with pytest.raises(ValueError, match="'fffffff' has no point here; the newest that have: 000000000000"):
         accept(tmp_path / "h", Accepted(commit="fffffff"), points)
     with pytest.raises(ValueError, match="arm: 'eagle' has no point here; allowed: no-spec, eagle:k=4"):
