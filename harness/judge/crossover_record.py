@@ -122,14 +122,14 @@ def _blocks_of(label: str, load: int, blocks: Sequence[PointBlocks]) -> PointBlo
 def _driven_otherwise(label: str, blocks: PointBlocks) -> str:
     """Why the arm's speed-ups give no verdict at this load; empty if they do."""
     described = {arm.label: arm for arm in blocks.point.arms}
-    baseline = blocks.baseline()
+    baseline = blocks.baseline(label)
     if baseline is None or label not in described:
         return ""
     return driven_otherwise(described[baseline], described[label])
 
 
 def _pairs(label: str, blocks: PointBlocks) -> PairedBlocks | None:
-    baseline = blocks.baseline()
+    baseline = blocks.baseline(label)
     if baseline is None or baseline == label or label not in blocks.arms:
         return None
     return paired_blocks(blocks.arms[label], blocks.arms[baseline], blocks.point.load)

@@ -57,9 +57,12 @@ class PointBlocks:
     num_blocks: int
     arms: Mapping[str, ArmBlocks]
 
-    def baseline(self) -> str | None:
-        """The first measured arm without speculation."""
-        return next((a.label for a in self.point.arms if strategy_of(a) == BASELINE and a.label in self.arms), None)
+    def baseline(self, label: str) -> str | None:
+        """The first measured arm without speculation: of the arm's own engine, else of all, as in `speedup.py`."""
+        plain = [arm for arm in self.point.arms if strategy_of(arm) == BASELINE]
+        engine = next((arm.config.engine for arm in self.point.arms if arm.label == label), None)
+        own = [arm for arm in plain if arm.config.engine == engine] or plain
+        return next((arm.label for arm in own if arm.label in self.arms), None)
 
 
 def point_blocks(point: LoadPoint, prompts: Sequence[str]) -> PointBlocks:

@@ -151,7 +151,7 @@ def unmeasured(cell: LoadCell | None) -> str:
 
 
 def _is_baseline(label: str, baseline: str) -> bool:
-    return label.partition(":")[0] == baseline
+    return label.partition(":")[0].rpartition("/")[2] == baseline
 
 
 def goodput_table(record: Crossover, names: Mapping[str, str]) -> Table:

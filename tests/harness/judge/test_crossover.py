@@ -237,6 +237,19 @@ def test_an_arm_that_is_driven_otherwise_has_speed_ups_but_no_break_even(driven,
     assert (row[0], row[-2] == "no verdict") == (("a", False) if is_judged else ("a (driven differently)", True))
 
 
+def test_arms_of_another_engine_are_compared_with_its_own_baseline():
+    requests = requests_of({"no-spec": 10, "a": 5, "vllm/no-spec": 4, "vllm/a": 3}, 2, 5, np.random.default_rng(6))
+    own = point(1, requests)
+    arms = (
+        replace(a, strategy=a.label.removeprefix("vllm/"), config=ArmSetup(engine=a.label.rpartition("/")[0] or None))
+        for a in own.arms
+    )
+    record = crossover_record([replace(own, arms=tuple(arms))])
+    found = {arm.label: cell.tpot and round(cell.tpot.ratio, 1) for arm in record.arms for cell in arm.points}
+    assert found == {"no-spec": None, "a": 2.0, "vllm/no-spec": None, "vllm/a": 1.3}
+    assert crossover_tables(record, display_names(record))[0].rows[2][1].endswith(" ms")
+
+
 def test_one_prompt_has_no_interval_anywhere():
     rng = np.random.default_rng(10)
     points = [point(load, requests_of({"no-spec": 10.0, "a": 5.0 * load}, 3, 1, rng)) for load in (1, 4)]
