@@ -62,11 +62,6 @@ def _problems(tables: Mapping[str, pa.Table]) -> Iterator[str]:
         yield "steps: num_proposed is missing; allowed: a number, since num_accepted has one"
     for row in steps.filter(pc.greater(steps["num_accepted"], steps["num_proposed"])).slice(0, 1).to_pylist():
         yield f"steps: num_accepted is {row['num_accepted']}; allowed: at most num_proposed, {row['num_proposed']}"
-    keys = ["arm", "repeat", "request_id"]
-    counted = requests.select(keys).group_by(keys).aggregate([([], "count_all")])
-    for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
-        where = f"{row['arm']}, repeat {row['repeat'] + 1}"
-        yield f"requests: request_id {row['request_id']} of {where} stands {row['count_all']} times; allowed: once"
     answered = requests.filter(pc.greater(requests["num_output_tokens"], 0))
     for column in ("t_submit_ns", "t_first_ns", "t_last_ns"):
         if answered[column].null_count:
@@ -79,3 +74,8 @@ def _problems(tables: Mapping[str, pa.Table]) -> Iterator[str]:
         for known in TABLES[name]:
             if known.fact is None and not known.is_newer and table[known.name].null_count:
                 yield f"{name}: {known.name} is missing; allowed: {known.doc}"
+    keys = ["arm", "repeat", "request_id"]
+    counted = requests.select(keys).group_by(keys).aggregate([([], "count_all")])
+    for row in counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1).to_pylist():
+        where = f"{row['arm']}, repeat {row['repeat'] + 1}"
+        yield f"requests: request_id {row['request_id']} of {where} stands {row['count_all']} times; allowed: once"

@@ -36,6 +36,7 @@ def change(run: RunDirectory, table: str, column: str, value: object) -> None:
     ("table", "column", "value", "words"),
     [
         ("requests", "num_output_tokens", -1, "requests: num_output_tokens is -1; allowed: 0 or more"),
+        ("requests", "repeat", None, "requests: repeat is missing; allowed: which repeat of the arm, from 0"),
         ("requests", "repeat", -5, "requests: repeat is -5; allowed: 0 or more"),
         ("requests", "request_id", 1, "requests: request_id 1 of eagle:k=4, repeat 1 stands 2 times; allowed: once"),
         ("requests", "t_first_ns", -(1 << 40), "requests: t_first_ns is -1099511627776; allowed: t_submit_ns, "),
