@@ -53,7 +53,7 @@ def roofline_of(run: RunDirectory, frames: Frames | None = None) -> Roofline:
 
 
 def _of_sweep(run: RunDirectory) -> Machine | None:
-    sweep = run.path.parent.parent
+    sweep = run.path.absolute().parent.parent
     return SweepDirectory.open(sweep).record.machine if run.record.purpose.sweep and is_sweep(sweep) else None
 
 

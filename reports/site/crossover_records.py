@@ -42,7 +42,7 @@ def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str
     an unreadable sweep are treated like any others."""
     by_folder: dict[Path, list[SiteRun]] = {}
     for run in runs:
-        folder = run.path.parent.parent
+        folder = run.path.absolute().parent.parent
         if run.record.purpose.sweep is not None and (folder / RECORD_FILE).is_file():
             by_folder.setdefault(folder, []).append(run)
     found, problems = [], []

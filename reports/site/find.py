@@ -15,7 +15,8 @@ _SWEEP = "sweep.json"
 
 def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
     """Every run directory given or inside a given folder, each once, and problems with paths that only look like
-    runs."""
+    runs. Relative below the current folder: pages show the paths, and the way to that folder is the user's own."""
+    here = Path.cwd()
     found: dict[Path, None] = {}
     problems = []
     for path in paths:
@@ -35,7 +36,7 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
                 problems.append(Problem(path=str(path), reason=f"{path}: no run.json, and no runs in it"))
             found |= dict.fromkeys(inside)
             problems += broken
-    return list(found), problems
+    return [path.relative_to(here) if here in path.parents else path for path in found], problems
 
 
 def histories(paths: Iterable[Path]) -> list[Path]:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from site_samples import EAGLE, HOSTILE, copied, finished_run
@@ -46,6 +47,12 @@ def test_runs_of_a_sweep_are_found_wherever_it_lies(folder):
     for given in (folder, sweep, sweep / "sweep.json"):
         found, problems = find_runs([given])
         assert len(found) == 3 and problems == []
+
+
+def test_a_sweep_is_found_from_among_its_runs(folder, monkeypatch):
+    (sweep,) = folder.iterdir()
+    monkeypatch.chdir(sweep / "runs")
+    assert len(stored_sweeps(read_site_runs(find_runs([Path()])[0])[0])[0]) == 1
 
 
 def test_a_sweep_is_read_and_not_derived_again(runs, monkeypatch):
