@@ -22,7 +22,9 @@ from example_site import benchmarks_page  # noqa: E402
 from kept_rounds import agreement, said  # noqa: E402
 from readme_picture import FILE, picture  # noqa: E402
 
+from specbench.harness.store.run_file import read_run_record  # noqa: E402
 from specbench.reports.site.build import build_site  # noqa: E402
+from specbench.workloads.assets.cache import read_sha256  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,12 @@ def site(tmp_path_factory) -> Path:
     built = build_site([ROOT / "benchmarks" / "engines"], folder, more=lambda runs: [benchmarks_page(runs)])
     assert built.problems == ()
     return folder
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks").rglob("run.json")), ids=lambda file: file.parent.name)
+def test_tables_of_kept_runs_are_those_that_their_records_name(file):
+    found = {name: read_sha256(file.parent / name) for name in read_run_record(file).files}
+    assert found == read_run_record(file).files
 
 
 @pytest.fixture(scope="module")
