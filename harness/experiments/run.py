@@ -17,6 +17,7 @@ from specbench.harness.spec.plan import RunPlan, plan_run
 from specbench.harness.store.prompts import write_prompts
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.run_record import ROWS
 
 from . import run_accuracy, run_graphs
 from .session import INTERRUPTED, Destination, Resume, Session, check_writable, resume_by
@@ -103,7 +104,9 @@ def resume_run(
     with _session(config, progress, resume) as session:
         session.reopen(directory)
         directory.check_tables()
-        if all_blocks(config) - directory.done_blocks() or is_unfinished:
+        if missing := all_blocks(config) - directory.done_blocks():
+            _check_same_rows(directory)
+        if missing or is_unfinished:
             runner.check_same_machine(directory)
             run = session.enter(prepare(config, progress, directory.done_blocks(), keep_refused=keep_refused))
             runner.check_same_inputs(directory, run)
@@ -114,6 +117,14 @@ def resume_run(
             if directory.record.status != "complete":  # killed between its last block and its end
                 session.begin()
     return directory
+
+
+def _check_same_rows(directory: RunDirectory) -> None:
+    """ValueError if the missing blocks would count other times or tokens than those that are there."""
+    record, sampling = directory.record, directory.record.sampling
+    if record.rows != ROWS and sampling is not None and (sampling.request_rate is not None or sampling.stop):
+        what = f"rows of version {record.rows} (TTFT at a request rate, tokens at stop strings), now {ROWS}"
+        raise ValueError(f"resume: {directory.path} has {what}; start a new run")
 
 
 def exit_code(directory: RunDirectory) -> ExitCode:

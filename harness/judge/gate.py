@@ -69,7 +69,7 @@ def _idle(policy: Policy, results: Sequence[GateResult]) -> set[str]:
 
 
 def _of_no_arm(name: str, checked: Checked) -> GateResult:
-    """The result of a gate that has none, because every arm is the reference of others: it must not vanish."""
+    """The result of a gate that has none, since every arm is a reference: it must not vanish."""
     arms = ", ".join(checked.arms)
     return GateResult(gate=name, kind=VALIDITY, arm=arms, status=NO_DATA, reason="no arm besides the reference")
 
