@@ -99,11 +99,12 @@ def _block(
             reasons.append(f"{label}: {figures[label, block]['num_failed_requests']} failed requests")
         if (label, block) in lost:
             reasons.append(f"{label}: what the machine did was not recorded")
+    is_over = all((label, block) in figures or (label, block) in failed for label in LABELS)
     return ExperimentBlock(
         block=block,
         order="".join(order),
         measured=all((label, block) in figures for label in LABELS),
-        reasons=tuple(reasons),
+        reasons=tuple(reasons) if is_over else (),  # it is measured again
         load_average=load,
         machine=machine,
     )

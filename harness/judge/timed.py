@@ -57,7 +57,7 @@ def timed_results(limits: Sequence[tuple[str, TimedLimit]], checked: Checked) ->
             pairs = pair(figure, base, Side(run=checked.run, arm=arm), floors)
             metric = replace(pairs.metric, gated=True, better=limit.direction or figure.better)
             if checked.is_inner and checked.run.record.is_imported and figure not in OF_PROMPTS:
-                pairs = replace(pairs, no_verdict="imported arms were not measured in turns, and may differ by drift")
+                pairs = replace(pairs, no_verdict="imported arms were not measured in turns")
             tested[n] = replace(pairs, metric=metric, min_effect=limit.min_effect, alpha=limit.alpha)
     compared = dict(zip(tested, v.compare(list(tested.values())), strict=True))
     for n, (figure, limit, arm) in enumerate(checks):

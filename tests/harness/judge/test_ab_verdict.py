@@ -149,9 +149,10 @@ def test_failed_requests_reject_a_block(tmp_path):
     assert record.blocks[4].reasons == ("A: 1 failed requests",) and record.num_kept == 9
 
 
-def test_a_block_of_which_one_side_is_missing(tmp_path):
+@pytest.mark.parametrize("reasons", [{}, {("A", 9): ["load"]}])
+def test_a_block_of_which_one_side_is_missing(tmp_path, reasons):
     """Nine good blocks of ten are no verdict yet: the number was fixed beforehand."""
-    record = judge(experiment(tmp_path, change=-0.03, missing=[("B", 9)], finished=False))
+    record = judge(experiment(tmp_path, change=-0.03, missing=[("B", 9)], finished=False, reasons=reasons))
     assert record.verdict == "unfinished" and verdicts(record) == ["exploratory"] * 3 and record.exit_code == 4
     assert record.num_kept == 9 and record.num_rejected == 0 and record.status == "running"
     assert record.blocks[9].measured is False

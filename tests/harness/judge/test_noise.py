@@ -62,7 +62,7 @@ def test_one_file_for_each_hardware(floor):
     store_floor(replace(floor, run_id="later"), ENVIRONMENT)
     assert [f.run_id for f in read_floors(ENVIRONMENT)] == ["later", floor.run_id]
     store_floor(replace(floor, run_id="later", measured_utc="2999-01-02T03:04:05Z"), ENVIRONMENT)
-    store_floor(floor, ENVIRONMENT)  # `power --resume` of a finished A/A
+    store_floor(floor, ENVIRONMENT)  # resumed
     assert [f.run_id for f in read_floors(ENVIRONMENT)] == ["later", floor.run_id]
 
 

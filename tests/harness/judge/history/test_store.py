@@ -142,7 +142,7 @@ def test_switches_that_a_label_does_not_tell_are_other_series(tmp_path):
     alone = build_series(p for p in read_history(tmp_path / "h").points if p.commit == f"{2:040x}")
     assert {s.arm for s in alone} == {"no-spec", "eagle:k=4"}
     for s in (s for s in (*series, *alone) if "multi" in s.arm + s.alias):
-        for told in ("eagle:k=4", "eagle:k=4,sync=multi", "no-spec"):  # `accept` takes a label and the whole arm
+        for told in ("eagle:k=4", "eagle:k=4,sync=multi", "no-spec"):
             known = accepted_commits([Accepted(commit=f"{2:040x}", arm=told)], s)
             assert bool(known) == (told != "no-spec")
 
