@@ -171,6 +171,7 @@ def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
     scaled = (logs - np.median(logs)) / noise(logs)
     search = Pelt(custom_cost=AbsoluteCost(), min_size=MIN_SIZE, jump=1)
     cuts = search.fit(scaled).predict(pen=3 * math.log(len(values)))[:-1]
+    cuts = _in_place(logs, cuts)
     while cuts:
         edges = [0, *cuts, len(logs)]
         medians = [np.median(logs[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
@@ -180,6 +181,19 @@ def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
             break
         del cuts[smallest]
     return [offset + cut for cut in cuts]
+
+
+def _in_place(logs: np.ndarray, cuts: list[int]) -> list[int]:
+    """Moves a cut by the one point of its neighbour that a segment of MIN_SIZE may hold: the search cannot place a cut
+    three points from an end, and would name the commit before or after the one that changed."""
+    edges = [0, *cuts, len(logs)]
+    medians = [np.median(logs[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    placed = []
+    for cut, before, after in zip(cuts, medians, medians[1:], strict=False):
+        is_late = abs(logs[cut - 1] - after) < abs(logs[cut - 1] - before)
+        is_early = abs(logs[cut] - before) < abs(logs[cut] - after)
+        placed.append(cut + int(is_early) - int(is_late))
+    return placed
 
 
 def noise(logs: np.ndarray) -> float:

@@ -67,6 +67,14 @@ def test_no_false_alarm_in_100_points(seed):
     assert len(find_segments(series(noisy(seed=seed)))) == 1
 
 
+@pytest.mark.parametrize("step_at", [3, 4, 5, 6, 7])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_near_an_end_is_dated_to_its_own_commit(step_at, seed):
+    found = series(noisy(n=10, step_at=step_at, step=0.1, seed=seed, spikes=0))
+    (step,) = dated_steps(found, find_segments(found))
+    assert (step.before, step.after) == (found.commits[step_at - 1], found.commits[step_at])
+
+
 def test_no_suspect_in_100_points_and_a_step_is_suspected_at_once():
     values = noisy(seed=11, spikes=0)
     assert not [n for n in range(8, 100) if find_suspects(series(values[: n + 1]))]
