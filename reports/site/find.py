@@ -15,7 +15,7 @@ _SWEEP = "sweep.json"
 
 def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
     """Every run directory given or inside a given folder, each once, and problems with paths that only look like
-    runs. Relative below the current folder: pages show the paths, and the way to that folder is the user's own."""
+    runs. Pages show the paths: they are relative below the current folder."""
     here = Path.cwd()
     found: dict[Path, None] = {}
     problems = []

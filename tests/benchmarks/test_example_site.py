@@ -35,10 +35,10 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks").rglob("run.json")), ids=lambda file: file.parent.name)
-def test_tables_of_kept_runs_are_those_that_their_records_name(file):
-    found = {name: read_sha256(file.parent / name) for name in read_run_record(file).files}
-    assert found == read_run_record(file).files
+def test_tables_of_kept_runs_are_those_that_their_records_name():
+    for file in (ROOT / "benchmarks").rglob("run.json"):
+        for name, sha256 in read_run_record(file).files.items():
+            assert read_sha256(file.parent / name) == sha256, file
 
 
 @pytest.fixture(scope="module")

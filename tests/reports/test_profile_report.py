@@ -216,7 +216,5 @@ def test_a_round_of_more_than_10_000_microseconds_is_told_in_milliseconds():
 
 
 def test_no_cause_has_a_share_of_no_idle_time():
-    profile = eagle_profile()
-    idle = dataclasses.replace(profile.idle, total_ns=0.0, by_cause_ns=dict.fromkeys(profile.idle.by_cause_ns, 0.0))
-    table = idle_table(dataclasses.replace(profile, idle=idle))
-    assert {cells[2] for cells in table.rows} == {"-"}
+    idle = dataclasses.replace(eagle_profile().idle, by_cause_ns={"host-late": 0.0})
+    assert idle_table(dataclasses.replace(eagle_profile(), idle=idle)).rows[0][2] == "-"

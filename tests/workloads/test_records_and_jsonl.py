@@ -97,16 +97,9 @@ def test_ids_must_differ_and_enough_lines_must_be_there(lines):
 
 
 def test_a_key_that_is_null_is_not_there(tmp_path):
-    """A column of a Parquet file is null in the rows that do without it."""
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = [{"prompt": "a", "id": "x", "category": "c", "max_tokens": 4}, {"prompt_token_ids": [75], "output_len": 5}]
-    names = dict.fromkeys(name for row in rows for name in row)
-    table = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
-    pyarrow.parquet.write_table(table, tmp_path / "p.parquet")
-    of_parquet = load(tmp_path / "p.parquet", num_prompts=2)
-    assert of_parquet.prompts == load(write_jsonl(tmp_path / "p.jsonl", rows), num_prompts=2).prompts
+    row = {"prompt": "a", **dict.fromkeys(("messages", "id", "category", "max_tokens"))}
+    (prompt,) = load(write_jsonl(tmp_path / "p.jsonl", [row]), max_model_len=200).prompts
+    assert (prompt.id, prompt.category, prompt.max_tokens) == ("line-1", "", 128)
 
 
 def test_output_len_overrides_every_line(lines):

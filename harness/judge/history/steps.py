@@ -184,8 +184,8 @@ def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
 
 
 def _in_place(logs: np.ndarray, cuts: list[int]) -> list[int]:
-    """Moves a cut by the one point of its neighbour that a segment of MIN_SIZE may hold: the search cannot place a cut
-    three points from an end, and would name the commit before or after the one that changed."""
+    """Moves a cut by the one point of its neighbour that a segment of MIN_SIZE may hold: the search places none three
+    points from an end, and would name the wrong commit."""
     edges = [0, *cuts, len(logs)]
     medians = [np.median(logs[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
     placed = []

@@ -247,13 +247,9 @@ def test_times_that_no_clock_says_are_refused(tmp_path, table, times):
 
 @pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"])
 def test_records_that_end_before_they_begin_are_left_out_and_counted(tmp_path, table):
-    options = [
-        dict(extra_sql=f"{change} WHERE rowid = 3")
-        for change in (f"UPDATE {table} SET end = 0", f"DELETE FROM {table}")
-    ]
-    reversed_, without = (
-        analyse_trace(write_nsys(tmp_path / "t.sqlite", spec_trace(), **more), rules=RULES) for more in options
-    )
-    note = "1 records of the trace end before they begin and are left out"
-    quality = dataclasses.replace(without.quality, notes=(note, *without.quality.notes))
-    assert without_source(reversed_) == without_source(dataclasses.replace(without, quality=quality))
+    found = []
+    for change in (f"DELETE FROM {table}", f"UPDATE {table} SET end = 0"):
+        path = write_nsys(tmp_path / "t.sqlite", spec_trace(), extra_sql=f"{change} WHERE rowid = 3")
+        found.append(analyse_trace(path, rules=RULES))
+    assert found[1].phases == found[0].phases and found[1].syncs == found[0].syncs
+    assert "1 records of the trace end before they begin and are left out" in found[1].quality.notes

@@ -37,13 +37,10 @@ def test_a_run_id_becomes_a_file_name_and_text(run, tmp_path):
 
 
 def test_pages_do_not_show_the_way_to_the_current_folder(run, tmp_path, monkeypatch):
-    for day in (1, 2):
-        copied(run, tmp_path / "runs", day, started=f"2026-02-0{day}T00:00:00Z", sha=f"{day}" * 40)
+    copied(run, tmp_path / "runs", 1, started=BEGAN, sha="b" * 40)
     monkeypatch.chdir(tmp_path)
     build_site([Path("runs")], Path("site"))
-    pages = [page.read_text() for page in Path("site").rglob("*.html")]
-    assert any("specbench compare runs/" in page for page in pages)
-    assert not any(str(tmp_path) in page for page in pages)
+    assert not any(str(tmp_path) in page.read_text() for page in Path("site").rglob("*.html"))
 
 
 @pytest.mark.parametrize(
