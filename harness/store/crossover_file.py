@@ -102,3 +102,7 @@ class Crossover:
     workload: WorkloadRecord | None = None
     model: str | None = None
     slos: Slos = field(default_factory=dict)
+
+    def is_baseline(self, label: str) -> bool:
+        """Whether the arm is an engine's without speculation: `no-spec`, `vllm/no-spec`."""
+        return label.partition(":")[0].rpartition("/")[2] == self.baseline

@@ -49,7 +49,7 @@ def _table(record: Crossover, names: Mapping[str, str], cell: Callable[[Ratio | 
 
 def _factors(arm: CrossoverArm, record: Crossover, text: Callable[[Ratio | None], str]) -> list[str]:
     cells: dict[int, LoadCell] = {cell.load: cell for cell in arm.points}
-    is_base = arm.label.partition(":")[0].rpartition("/")[2] == record.baseline
+    is_base = record.is_baseline(arm.label)
     found = []
     for load in record.loads:
         cell = cells.get(load)

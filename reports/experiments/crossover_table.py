@@ -117,7 +117,7 @@ def _figure_table(record: Crossover, figure: str, names: Mapping[str, str]) -> T
     for arm in record.arms:
         name, crossing = names[arm.label], arm.crossing[figure]
         cells = {cell.load: cell for cell in arm.points}
-        texts = [_cell(cells.get(load), figure, record.baseline, arm.label) for load in record.loads]
+        texts = [_cell(cells.get(load), figure, record.is_baseline(arm.label)) for load in record.loads]
         ends = "no verdict" if no_verdict(arm) else crossing_text(crossing)
         rows.append((name, *texts, ends, interval_text(crossing)))
     rows += [(each.label, *["refused"] * len(record.loads), NOTHING, NOTHING) for each in record.refused]
@@ -132,12 +132,12 @@ def _figure_table(record: Crossover, figure: str, names: Mapping[str, str]) -> T
     return Table(title=title, headers=headers, rows=tuple(rows), notes=tuple(notes))
 
 
-def _cell(cell: LoadCell | None, figure: str, baseline: str, label: str) -> str:
+def _cell(cell: LoadCell | None, figure: str, is_baseline: bool) -> str:
     if cell is None or not cell.num_blocks:
         return unmeasured(cell)
     own = f"{milliseconds(cell.tpot_ms)} ms" if figure == "tpot" else number(cell.tps_median)
     if cell.speedup(figure) is None:
-        return own if _is_baseline(label, baseline) or figure == "tps" else NOTHING
+        return own if is_baseline or figure == "tps" else NOTHING
     partial = " (partly failed)" if cell.error else ""
     ratio = ratio_text(cell.speedup(figure))
     return (ratio if figure == "tpot" else f"{own} ({ratio})") + partial
@@ -148,10 +148,6 @@ def unmeasured(cell: LoadCell | None) -> str:
     if cell is None:
         return NOTHING
     return "" if cell.num_blocks else "failed" if cell.error else "not run"
-
-
-def _is_baseline(label: str, baseline: str) -> bool:
-    return label.partition(":")[0].rpartition("/")[2] == baseline
 
 
 def goodput_table(record: Crossover, names: Mapping[str, str]) -> Table:

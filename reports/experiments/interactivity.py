@@ -70,14 +70,19 @@ def interactivity_table(record: Crossover, names: Mapping[str, str]) -> Table | 
     }
     if not curves:
         return None
-    base = next((curve for label, curve in curves.items() if label.partition(":")[0] == record.baseline), ())
+    bases = {_engine(label): curve for label, curve in curves.items() if record.is_baseline(label)}
+    first = next(iter(bases.values()), ())
     speeds = [speed for curve in curves.values() for speed, _ in curve]
     wanted = levels(min(speeds), max(speeds))
-    rows = [(names[label], *(_cell(curve, base, level) for level in wanted)) for label, curve in curves.items()]
+    rows = [
+        (names[label], *(_cell(curve, bases.get(_engine(label), first), level) for level in wanted))
+        for label, curve in curves.items()
+    ]
     ranges = [f"{names[label]} {number(min(c)[0])} to {number(max(c)[0])}" for label, c in curves.items()]
+    against = f"{record.baseline} of its engine" if len(bases) > 1 else record.baseline
     notes = (
         f"{_of_all(record)} by linear interpolation between neighbouring loads, medians over blocks; (x): against "
-        f"{record.baseline} at the same {PER_USER}. -: outside the measured range ({PER_USER}): {', '.join(ranges)}.",
+        f"{against} at the same {PER_USER}. -: outside the measured range ({PER_USER}): {', '.join(ranges)}.",
     )
     headers = ("strategy", *(f"{level:g} {PER_USER}" for level in wanted))
     return Table(title=f"{_of_all(record)} at the same interactivity", headers=headers, rows=tuple(rows), notes=notes)
@@ -100,6 +105,11 @@ def at(curve: Curve, level: float) -> float | None:
         if min(x0, x1) <= level <= max(x0, x1):
             found.append(max(y0, y1) if x0 == x1 else y0 + (y1 - y0) * (level - x0) / (x1 - x0))
     return max(found, default=None)
+
+
+def _engine(label: str) -> str:
+    """The prefix of an arm of another engine, `vllm` of `vllm/eagle:k=4`; empty for our own."""
+    return label.partition(":")[0].rpartition("/")[0]
 
 
 def _cell(curve: Curve, base: Curve, level: float) -> str:

@@ -92,3 +92,16 @@ def test_where_nobody_knows_how_many_gpus_there_were_it_is_of_all_users(record):
     for hardware in ("8x NVIDIA H200, a CPU", "a CPU", ""):
         chart = interactivity_chart(replace(record, hardware=hardware), names, Styles(), "x")
         assert chart.y.title == "TPS of all users"
+
+
+def test_arms_of_another_engine_are_compared_with_its_own_baseline(record):
+    """The same arms once more under another engine, at half the total TPS: factors are those of our own."""
+    halved = []
+    for arm in record.arms:
+        points = tuple(replace(cell, tps_median=cell.tps_median / 2) for cell in arm.points)
+        halved.append(replace(arm, label=f"vllm/{arm.label}", points=points))
+    both = replace(record, arms=(*record.arms, *halved))
+    table = interactivity_table(both, {arm.label: arm.label for arm in both.arms})
+    factors = [[cell.partition(" ")[2] for cell in row[1:]] for row in table.rows]
+    own, theirs = factors[: len(record.arms)], factors[len(record.arms) :]
+    assert own == theirs and any(map(any, own)) and f"{record.baseline} of its engine" in table.notes[0]
