@@ -17,7 +17,7 @@ from specbench.harness.spec.plan import RunPlan, plan_run
 from specbench.harness.store.prompts import write_prompts
 from specbench.harness.store.purpose import Purpose
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.store.run_record import ROWS
+from specbench.harness.store.run_record import ROWS_VERSION
 
 from . import run_accuracy, run_graphs
 from .session import INTERRUPTED, Destination, Resume, Session, check_writable, resume_by
@@ -121,9 +121,9 @@ def resume_run(
 
 def _check_same_rows(directory: RunDirectory) -> None:
     """ValueError if the missing blocks would count other times or tokens than those that are there."""
-    record, sampling = directory.record, directory.record.sampling
-    if record.rows != ROWS and sampling is not None and (sampling.request_rate is not None or sampling.stop):
-        what = f"rows of version {record.rows} (TTFT at a request rate, tokens at stop strings), now {ROWS}"
+    version, sampling = directory.record.rows_version, directory.record.sampling
+    if version != ROWS_VERSION and sampling is not None and (sampling.request_rate is not None or sampling.stop):
+        what = f"rows of version {version} (TTFT at a request rate, tokens at stop strings), now {ROWS_VERSION}"
         raise ValueError(f"resume: {directory.path} has {what}; start a new run")
 
 

@@ -21,7 +21,7 @@ from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.inputs_record import SamplingRecord, WorkloadRecord
 from specbench.harness.store.purpose import NO_PURPOSE, Purpose
-from specbench.harness.store.run_record import ROWS, RunRecord
+from specbench.harness.store.run_record import ROWS_VERSION, RunRecord
 from specbench.workloads.arrivals import arrival_times
 from specbench.workloads.base import Workload
 from specbench.workloads.guarded import first_line
@@ -151,7 +151,7 @@ def initial_record(run: PreparedRun, argv: Sequence[str], purpose: Purpose = NO_
     """Everything known before the first block."""
     workload = run.workload
     return RunRecord(
-        rows=ROWS,
+        rows_version=ROWS_VERSION,
         argv=tuple(argv),
         config=run.config,
         model=run.model.described,

@@ -19,8 +19,8 @@ from specbench.harness.store.roofline_record import Forwards, Machine
 
 RUN_SCHEMA, SWEEP_SCHEMA = "specbench.run/2", "specbench.sweep/2"
 STATUSES = ("running", "complete", "interrupted", "failed")
-ROWS = 2
-"""What rows mean. 2: at a request rate, submitted is when due; nothing counts behind a stop string."""
+ROWS_VERSION = 2
+"""Of what the rows of tables mean. 2: at a request rate, submitted is when due; nothing counts behind a stop string."""
 OVER = ("complete", "failed")  # statuses of a run with nothing left to measure
 
 
@@ -57,7 +57,7 @@ class RunRecord:
     when the record is written."""
 
     schema: str = RUN_SCHEMA
-    rows: int = 1
+    rows_version: int = 1
     run_id: str = ""
     label: str = ""
     status: str = "running"

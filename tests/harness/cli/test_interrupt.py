@@ -116,7 +116,10 @@ REFUSED = {
     "other prompts": (unfinished("workload", sha256="f" * 64), "was measured on prompts ffffffffffff"),
     "another model": (unfinished("model", dtype="bfloat16"), "the model's dtype 'bfloat16', it is now 'float32'"),
     "another machine": (unfinished("environment", hardware={"cpu": {"model": "Z80"}}), "was measured on Z80"),
-    "other rows": (lambda m: [unfinished("sampling", request_rate=9)(m), m.pop("rows")], "has rows of version 1 ("),
+    "other rows": (
+        lambda m: [unfinished("sampling", request_rate=9)(m), m.pop("rows_version")],
+        "has rows of version 1 (",
+    ),
     "another schema": (lambda m: m.update(schema="specbench.run/99"), "'specbench.run/99', this version reads"),
 }
 
