@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 from decode_ours import Timed
+from decode_timer import DecodeTimer
 from race_workers import cells_of
 
 from specbench.harness.engines.native.core import readback
@@ -41,6 +42,18 @@ def variant(engine: Engine, ranges: str, has_log: bool) -> Iterator[None]:
         readback.StepRow = made
 
 
+def tps_of(engine: Engine, timer: DecodeTimer, num_repeats: int) -> dict[str, list[float]]:
+    """TPS by variant and repeat. The number of batches of a figure is found first, without a variant."""
+    timer.settle()
+    tps: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    for _ in range(num_repeats):
+        for name, (ranges, has_log) in VARIANTS.items():
+            gc.collect()
+            with variant(engine, ranges, has_log), no_collection():
+                tps[name].append(timer.tps())
+    return tps
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("loads", nargs="+", metavar="SHAPE,ACCEPTANCE_LENGTH,[K/]BxPROMPT,...")
@@ -57,13 +70,7 @@ def main() -> None:
             target = dummy_target(shape, torch.bfloat16, torch.device("cuda"))
             for cell in (cell for each in cells_of(loads).values() for cell in each):
                 timed = Timed(target, cell, float(acceptance), args.output_tokens)
-                timed.timer.settle()
-                tps: dict[str, list[float]] = {name: [] for name in VARIANTS}
-                for _ in range(args.repeats):
-                    for name, (ranges, has_log) in VARIANTS.items():
-                        gc.collect()
-                        with variant(timed.engine, ranges, has_log), no_collection():
-                            tps[name].append(timed.timer.tps())
+                tps = tps_of(timed.engine, timed.timer, args.repeats)
                 found.append(dict(shape=shape, cell=str(cell), tps=tps))
                 ratios = [a / b for a, b in zip(tps["neither"], tps["both"], strict=True)]
                 shown = [f"{statistics.median(t):,.0f} ({_spread(t):.1%})" for t in tps.values()]
