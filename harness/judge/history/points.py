@@ -140,8 +140,10 @@ def build_series(points: Iterable[Point]) -> list[Series]:
         for machine, of_machine in _by_machine(own).items() if case in taken_turns else [("", own)]:
             text = ", on ".join(filter(None, [own[0].case_text, of_machine[0].fingerprint_text if machine else ""]))
             alias = next((name for name in (own[0].arm, own[0].full_arm) if name != arm), "")
-            about = {"case": case + machine, "case_text": text, "arm": arm, "alias": alias, "metric": metric}
-            series.append(Series(**about, commits=tuple(_commits(of_machine))))
+            commits = tuple(_commits(of_machine))
+            series.append(
+                Series(case=case + machine, case_text=text, arm=arm, alias=alias, metric=metric, commits=commits)
+            )
     return series
 
 
