@@ -32,8 +32,8 @@ class _Choice(Counts):
     meta_info: SpecTokensDetails | None = None
 
 
-class _PromptDetails(Counts):
-    cached_tokens: int | None = None
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None  # some say -1 where they do not know
 
 
 class _Usage(Counts):
@@ -158,12 +158,13 @@ class _Reader:
 
     def _take_usage(self, usage: _Usage) -> None:
         """A count that it does not have leaves what is known: it is not 0."""
-        answer, details = self.answer, usage.prompt_tokens_details
+        answer, details = self.answer, usage.prompt_tokens_details or _PromptDetails()
         if usage.prompt_tokens is not None:
             answer.num_prompt_tokens = usage.prompt_tokens
         if usage.completion_tokens is not None:
             answer.num_output_tokens = usage.completion_tokens
-        answer.num_cached_tokens = details.cached_tokens if details else answer.num_cached_tokens
+        if details.cached_tokens is not None and details.cached_tokens >= 0:
+            answer.num_cached_tokens = details.cached_tokens
 
     def _take_choice(self, t_ns: int, choice: _Choice, timings: Timings | None) -> None:
         delta = choice.delta

@@ -14,7 +14,8 @@ def read_events(pieces: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, byte
     LF.
 
     What follows the last blank line is an event, too: some servers leave the last one unterminated, and a truncated one
-    is detected when it is parsed. Comments and other fields are skipped, and so is a byte order mark before all.
+    is detected when it is parsed. Comments, other fields and empty data, which some proxies send to keep a connection
+    open, are skipped, and so is a byte order mark before all.
     """
     rest, t_ns, is_first = b"", 0, True
     for t_ns, piece in pieces:
@@ -33,8 +34,9 @@ def read_events(pieces: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, byte
 
 def _data(t_ns: int, event: bytes) -> Iterator[tuple[int, bytes]]:
     if event.startswith(b"data: ") and b"\n" not in event:
-        yield t_ns, event[6:]
-        return
-    lines = [line for line in event.splitlines() if line.startswith(_PREFIX)]
-    if lines:
-        yield t_ns, b"\n".join(line[len(_PREFIX) :].removeprefix(b" ") for line in lines)
+        data = event[6:]
+    else:
+        lines = [line for line in event.splitlines() if line.startswith(_PREFIX)]
+        data = b"\n".join(line[len(_PREFIX) :].removeprefix(b" ") for line in lines)
+    if data:
+        yield t_ns, data

@@ -92,6 +92,22 @@ def test_chat_with_the_role_first_and_no_counts_of_pieces():
     assert [piece.t_ns for piece in answer.pieces] == [10, 20, 30] and answer.tokens_per_piece is None
 
 
+@pytest.mark.parametrize("unknown", [-1, None])
+def test_cached_tokens_that_a_server_does_not_know_fail_nothing(unknown):
+    """No figure of the request depends on them."""
+
+    def of_cache(num_cached: int | None) -> dict:
+        return {"choices": [], "usage": {"prompt_tokens_details": {"cached_tokens": num_cached}}}
+
+    begin = (choice("a", None, "length"), usage(9, 3))
+    untold, told = (
+        read_answer(exchange_of(*begin, *more, DONE))
+        for more in ([of_cache(unknown)], [of_cache(4), of_cache(unknown)])
+    )
+    assert (untold.error, untold.num_output_tokens, untold.num_cached_tokens) == ("", 3, None)
+    assert told.num_cached_tokens == 4
+
+
 def test_without_usage_counts_come_from_ids_or_not_at_all():
     with_ids = read_answer(exchange_of(choice("a", [1]), choice("b", [2, 3], "length"), DONE))
     assert with_ids.num_output_tokens == 3 and with_ids.num_prompt_tokens is None

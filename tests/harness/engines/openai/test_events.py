@@ -49,6 +49,7 @@ def test_any_split_gives_the_same_events(line, cuts):
         (BOM, []),
         (b"data: a\n\n" + BOM + b"data: b\n\n", [b"a"]),
         (b": ping\n\n\n\n", []),
+        (b"data:\n\ndata: \n\ndata: a\n\n", [b"a"]),
         (b"", []),
     ],
 )
