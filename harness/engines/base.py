@@ -160,8 +160,8 @@ class Deployment(Protocol):
         ...
 
     def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
-        """Texts by request id, cut at stop strings; None without a tokenizer. Rows contain the tokens that were
-        kept."""
+        """Texts by request id, cut at stop strings; None without a tokenizer. Rows contain the tokens that were kept.
+        RuntimeError if requests failed or were aborted, which have no rows: part of an answer is not scored as one."""
         ...
 
     def score(self, ids: Sequence[int], num_scored: int) -> Scored:

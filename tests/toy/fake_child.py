@@ -18,7 +18,7 @@ from wire import Ended, Serving, Step, StepRow, Traced  # noqa: E402
 
 sys.path.pop(0)
 
-OUT_OF_MEMORY, REFUSED, DIES, STALLS = 901, 902, 903, 904
+OUT_OF_MEMORY, REFUSED, DIES, STALLS, FAILS = 901, 902, 903, 904, 905
 
 
 class FakeChild:
@@ -39,7 +39,10 @@ class FakeChild:
         while not serving.is_over:
             for request in serving.due():
                 self._break(request["prompt_ids"][0])
-                live[request["id"]] = request, [], []
+                if request["prompt_ids"][0] == FAILS:
+                    serving.end(self._ended(request, [1], [1], "error")._replace(error="its context is full"))
+                else:
+                    live[request["id"]] = request, [], []
             if serving.is_cancelled:
                 for request, ids, times in live.values():
                     serving.end(self._ended(request, ids, times, "abort"))

@@ -97,11 +97,18 @@ class ChildDeployment:
         assert tokenizer is not None or not any(prompt.stop for prompt in requests), "stop strings need a tokenizer"
         prompts_by_id = {prompt.id: prompt for prompt in requests}
         texts: dict[int, str | None] = {}
+        failed: list[RequestRow] = []
         for row in self._serve(requests, [0.0] * len(requests), self.batch_size, sink):
+            if row.finish_reason in ("abort", "error"):
+                failed.append(row)
+                continue
             prompt, cut = prompts_by_id[row.request_id], self._cut(prompts_by_id[row.request_id], row)
             sink.request(cut)
             kept = list(cut.output_token_ids or ())
             texts[row.request_id] = cut_at_stop(tokenizer.decode(kept), prompt.stop) if tokenizer else None
+        if failed:
+            reason = failed[0].error or failed[0].finish_reason
+            raise RuntimeError(f"{len(failed)} of {len(requests)} requests failed: {reason}")
         return texts
 
     def _cut(self, prompt: PromptRequest, row: RequestRow) -> RequestRow:

@@ -135,14 +135,13 @@ class HttpDeployment:
                 send(each, self.server.dialect.reset)
 
     def generate(self, requests: Sequence[PromptRequest], sink: RowSink) -> dict[int, str | None]:
-        """RuntimeError if requests failed; those that succeeded are in the rows."""
         texts: dict[int, str | None] = {}
         failed: list[Answer] = []
 
         def add(index: int, answer: Answer) -> None:
             prompt = requests[index]
             self._complete(answer, prompt)
-            if answer.error:
+            if answer.error or answer.finish_reason == "abort":
                 failed.append(answer)
                 return
             answer.text = texts[prompt.id] = cut_at_stop(answer.text, prompt.stop)
@@ -151,7 +150,7 @@ class HttpDeployment:
         bodies = [encode(self.asking.fields(prompt)) for prompt in requests]
         self._sender.send(bodies, [0.0] * len(bodies), add, lambda: sink.cancelled)
         if failed:
-            raise RuntimeError(f"{len(failed)} of {len(requests)} requests failed: {failed[0].error}")
+            raise RuntimeError(f"{len(failed)} of {len(requests)} requests failed: {failed[0].error or 'abort'}")
         return texts
 
     def score(self, ids: Sequence[int], num_scored: int) -> Scored:

@@ -171,6 +171,18 @@ def test_answers_are_cut_at_stop_strings(deployment):
     assert (whole.num_output_tokens, whole.finish_reason) == (12, "length")
 
 
+def test_part_of_an_answer_is_none(deployment):
+    """SGLang ends a request whose context is full with what there is; accuracy scored that as the answer."""
+    sampling, sink = SamplingParams(max_tokens=4), Kept()
+    asked = [
+        PromptRequest(id=n, key=f"k{n}", prompt_ids=(first,), text="", sampling=sampling)
+        for n, first in enumerate([96, fake_child.FAILS])
+    ]
+    with pytest.raises(RuntimeError, match="^1 of 2 requests failed: its context is full$"):
+        deployment.generate(asked, sink)
+    assert [row.request_id for row in sink.requests] == [0], "the other one is kept"
+
+
 def test_scores(deployment):
     scored = deployment.score([5, 6, 7], 2)
     assert scored.log_prob == -1.0 and scored.is_greedy

@@ -187,6 +187,22 @@ def test_texts_are_cut_at_stop_strings(serve):
     assert sorted(row.request_id for row in sink.requests) == [4, 9]
 
 
+def test_an_answer_that_the_server_aborted_is_none(serve, monkeypatch):
+    """Accuracy scored the part that had come as the answer."""
+    server, sink = serve(kind="vllm"), Kept()
+    piece = server._piece
+    monkeypatch.setattr(server, "_piece", lambda *of: _with(piece(*of), finish_reason="abort" if of[-1] else None))
+    with pytest.raises(RuntimeError, match="^1 of 1 requests failed: abort$"):
+        deployment_of(server).generate([load_of().request(0)], sink)
+    assert not sink.requests
+    deployment_of(server).measure(load_of(1), sink)
+    assert [row.finish_reason for row in sink.requests] == ["abort"]
+
+
+def _with(chunk: dict, **changes: object) -> dict:
+    return {**chunk, "choices": [{**chunk["choices"][0], **changes}]}
+
+
 def test_scores(serve):
     deployment = deployment_of(serve(kind="vllm"))
     scored = deployment.score([1, 2, 3, 4, 5], 2)
