@@ -238,9 +238,12 @@ def checked_table(table: Mapping[str, object], schema: Mapping[str, Option], whe
 
 
 def _plain_value(spec: Option, value: object, where: str) -> Value:
-    kind = list if spec.is_many else str if spec.kind is Path else spec.kind
-    is_number = kind is float and type(value) is int
-    if not is_number and type(value) is not kind:
-        raise ValueError(f"{where}: {value!r} is not allowed; allowed: {kind.__name__}")
+    if spec.is_many and not isinstance(value, list):
+        raise ValueError(f"{where}: {value!r} is not allowed; allowed: list")
+    kind = str if spec.kind is Path else spec.kind
+    for item in value if isinstance(value, list) and spec.is_many else [value]:
+        is_number = kind is float and type(item) is int
+        if not is_number and type(item) is not kind:
+            raise ValueError(f"{where}: {item!r} is not allowed; allowed: {kind.__name__}")
     refuse_empty(where, value)
     return tuple(value) if isinstance(value, list) else value  # type: ignore[return-value]
