@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from .recipe_files import Base, Recipe, RecipeArm
 from .same_arms import check_different, default_head, first_of_same
 from .table_records import Ablation, RecipeRecord, RecipeRow
 
-_CLIENT_KEYS = ("api_key_env", "num_clients")
+_CLIENT_KEYS = ("tokenizer", "api_key_env", "num_clients", "deploy")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,12 +63,15 @@ def acceptance_note(options: RunOptions) -> str:
 
 
 def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
-    """These arms under the options. ValueError for an option of strategies or of other engines that applies to none of
-    them, and for a temperature that a grid replaces."""
+    """These arms under the options. ValueError for an option that would have no effect: of strategies or of other
+    engines if no arm takes it, or beside another option."""
     for key in STRATEGY_KEYS:
-        if key in options.given and not any(key in arm.options for arm in arms):
-            labels = ", ".join(arm.label for arm in arms)
-            raise ValueError(f"{key}: {getattr(options, key)!r} has no effect; no arm among {labels} takes a {key}")
+        value = getattr(options, key)
+        if key in options.given and not any(arm.options.get(key) == str(value) for arm in arms):
+            is_set = any(key in arm.options for arm in arms)
+            of_all = f"no arm among {', '.join(arm.label for arm in arms)} takes a {key}"
+            why = f"every arm that takes a {key} sets its own" if is_set else of_all
+            raise ValueError(f"{key}: {value!r} has no effect; {why}")
     unused = [key for key in (*PROGRAM_KEYS, *_CLIENT_KEYS) if key in options.given]
     if unused and not any(_takes_program(arm, options) for arm in arms):
         labels = ", ".join(arm.label for arm in arms)
@@ -76,6 +80,13 @@ def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
             f"{flag}: {getattr(options, unused[0])!r} has no effect; no arm among {labels} runs on another engine; "
             "choose it with --engine, or drop it"
         )
+    if options.batch_sizes and "max_concurrency" in options.given:
+        raise ValueError(
+            f"max_concurrency: {options.max_concurrency} has no effect beside batch_sizes {options.batch_sizes!r}; "
+            "drop one of the two"
+        )
+    if "burstiness" in options.given and math.isinf(options.request_rate):
+        raise ValueError(f"burstiness: {options.burstiness:g} has no effect without a finite request_rate; drop it")
     if options.temperature_grid and "temperature" in options.given:
         raise ValueError(
             f"temperature: {options.temperature:g} has no effect beside temperature_grid "
