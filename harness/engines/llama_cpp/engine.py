@@ -23,6 +23,7 @@ from specbench.harness.registry import EngineKind
 from specbench.harness.spec.arm import ArmConfig, ArmSetup
 from specbench.harness.spec.conditions import Conditions, RunConfig
 from specbench.harness.spec.devices import pick_device
+from specbench.harness.store.arm_record import FORCED
 from specbench.workloads.assets.model_source import resolve_model
 from specbench.workloads.assets.shipped_heads import PREFIX, shipped_folder, shipped_head, shipped_head_for
 
@@ -31,23 +32,32 @@ NAME = "llama.cpp"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LlamaCppArm:
-    """`draft`: a directory or .gguf, once located."""
+    """`draft`: a directory or .gguf, once located. `found`: further notes for the reader of its row."""
 
     config: ArmConfig
     installed: Installed
     speculation: Speculation | None
     draft: Path | None = None
-    notes: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
     capabilities: Capabilities = field(default_factory=lambda: Capabilities(facts_of_server(LLAMA_CPP)))
     graph_parts: None = None
     footprint: int = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        forced = self._acceptance.partition(":")[2]
+        return (*([f"{FORCED} ({forced})"] if forced else []), *self.found)
+
+    @property
+    def _acceptance(self) -> str:
+        return self.config.engine.get("acceptance", "real") if self.speculation else "real"
 
     def setup(self) -> ArmSetup:
         c = self.config
         return ArmSetup(
             num_drafts=self.speculation.num_drafts if self.speculation else 0,
             options={**c.options, **{f"engine.{key}": value for key, value in c.own_config.items()}},
-            acceptance=c.engine.get("acceptance", "real"),
+            acceptance=self._acceptance,
             engine=NAME,
             driven="HTTP",
         )
@@ -132,7 +142,7 @@ class LlamaCppEngine(EngineKind):
             raise ValueError("head: is missing; give head=DIR, an EAGLE-3 checkpoint for this model, or its .gguf")
         if given.startswith(PREFIX):
             notes = shipped_head(given).notes(target.sha256 or "", config.workload.names)
-            return replace(arm, draft=shipped_folder(given), notes=tuple(notes))
+            return replace(arm, draft=shipped_folder(given), found=tuple(notes))
         path = Path(given).expanduser()
         if not path.exists() and arm.config.strategy == "draft-model":
             path = resolve_model(given, progress=self._progress.asset).path

@@ -8,6 +8,7 @@ import pytest
 
 from specbench.harness.engines.llama_cpp import command_line
 from specbench.harness.engines.llama_cpp.command_line import speculation
+from specbench.harness.engines.llama_cpp.engine import LlamaCppEngine
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.conditions import Conditions
 
@@ -65,3 +66,15 @@ def test_strategies_and_switches(text, expected):
 def test_what_it_cannot_do_is_refused_with_the_reason(text, said):
     with pytest.raises(ValueError, match=said):
         words_of(text)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "notes", "acceptance"),
+    [("ngram", ("synthetic acceptance (2.5)",), "synthetic:2.5"), ("no-spec", (), "real")],
+)
+def test_forced_acceptance_is_marked_where_there_are_drafts(tmp_path, strategy, notes, acceptance):
+    """Without the mark, tables showed it as the drafter's own."""
+    server = tmp_path / "llama-server"
+    server.touch(mode=0o755)
+    arm = LlamaCppEngine().resolve(parse_arm(f"{strategy}:acceptance=synthetic:2.5,python={server}"), Conditions())
+    assert (arm.notes, arm.setup().acceptance) == (notes, acceptance)
