@@ -41,6 +41,7 @@ class OpenAIServer:
     split: Callable[[bytes], list[bytes]] = lambda data: [data]
     fault: Callable[[int, dict], str] = lambda number, asked: ""
     models: Sequence[str] = ("served",)
+    page: str = ""  # of counters, in place of its own
     asked: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     deals_to: Sequence[OpenAIServer] = ()  # to which it sends all requests on, in turn
@@ -107,6 +108,8 @@ class OpenAIServer:
         return web.Response()
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        if self.page:
+            return web.Response(text=self.page)
         prefix = {"vllm": "vllm", "llama.cpp": "llamacpp", "sglang": "sglang"}[self.kind]
         lines = [f'{prefix}:num_requests_running{{engine="0"}} 0']
         if self.speculates:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -204,17 +203,17 @@ class HttpDeployment:
             for index in range(len(load))
         ]
 
-    def _counters(self) -> dict[str, float] | None:
-        """Sums over all replicas; None if one of them does not report them."""
+    def _counters(self) -> list[dict[str, float]] | None:
+        """Of each replica; None if one of them does not report them."""
         if not self.server.has_metrics:
             return None
         pages = [page for each in self.server.counted for page in ask(each, "/metrics")]
         if any(page.status != 200 for page in pages):
             return None
-        together = Counter[str]()
-        for page in pages:
-            together.update(read_counters(page.text))
-        return dict(together)
+        try:
+            return [read_counters(page.text) for page in pages]
+        except ValueError:  # a proxy's page for any address, for one
+            return None
 
     def _complete(self, answer: Answer, prompt: PromptRequest) -> None:
         """Fills in what the answer does not contain but is known otherwise, and refuses more tokens than requested."""

@@ -7,7 +7,7 @@ gauges are not read: `sglang:spec_accept_length` is an average that includes ear
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -36,9 +36,13 @@ def read_counters(page: str) -> dict[str, float]:
     return dict(counters)
 
 
-def counted(before: Mapping[str, float], after: Mapping[str, float]) -> list[CounterRow]:
-    """The counts between two readings; a counter that did not exist before started at 0. None if one went back: the
-    server was started again in between, and what it had counted until then is lost."""
-    if any(after.get(name, 0.0) < value for name, value in before.items()):
-        return []
-    return [CounterRow(f"engine.{name}", value - before.get(name, 0.0)) for name, value in after.items()]
+def counted(before: Sequence[Mapping[str, float]], after: Sequence[Mapping[str, float]]) -> list[CounterRow]:
+    """The counts of all servers between two readings of each; a counter that did not exist before started at 0. None if
+    one went back: its server was started again in between, and what it had counted until then is lost."""
+    counts: defaultdict[str, float] = defaultdict(float)
+    for earlier, later in zip(before, after, strict=True):
+        if any(later.get(name, 0.0) < value for name, value in earlier.items()):
+            return []
+        for name, value in later.items():
+            counts[name] += value - earlier.get(name, 0.0)
+    return [CounterRow(f"engine.{name}", value) for name, value in counts.items()]

@@ -130,17 +130,18 @@ def _at(endpoint: Endpoint, path: str) -> str:
 
 
 def _vllm(pages: Mapping[str, Page]) -> _Details:
-    """The counters of speculation are there from the start where it speculates, and only there. Only servers in
-    development mode report their configuration."""
-    metrics = pages["/metrics"]
+    """The counters of speculation are there from the start where it speculates, and only there; with
+    --disable-log-stats the page has none at all. Only servers in development mode report their configuration."""
+    metrics = pages["/metrics"].text if pages["/metrics"].status == 200 else ""
+    has_metrics = "vllm:" in metrics
     config = pages["/server_info?config_format=json"].json.get("vllm_config")
     config = config if isinstance(config, dict) else {}
     speculative = config.get("speculative_config")
     graphs = _inside(config, "compilation_config", "cudagraph_mode")
     return {
         "version": _text(pages["/version"].json.get("version")),
-        "has_metrics": metrics.status == 200,
-        "speculates": "vllm:spec_decode_num_drafts" in metrics.text if metrics.status == 200 else None,
+        "has_metrics": has_metrics,
+        "speculates": "vllm:spec_decode_num_drafts" in metrics if has_metrics else None,
         "method": _text(_inside(speculative, "method")) or "",
         "graph_mode": _text(graphs),
         "backend": _text(_inside(config, "attention_config", "backend")),

@@ -104,6 +104,18 @@ def test_a_server_that_does_not_speculate_has_rounds_of_a_token(serve):
     assert [row.num_emitted for row in sink.steps] == [1] * 6 and {row.num_proposed for row in sink.steps} == {0}
 
 
+@pytest.mark.parametrize("kind", ["vllm", "llama.cpp"])
+@pytest.mark.parametrize("page", ["<html>all of {our} pages</html>", "# TYPE http_requests_total counter\n"])
+def test_a_page_without_counters_tells_nothing(serve, kind, page):
+    """A proxy may answer any address with its own page; that of vLLM without statistics was read as `no drafts`."""
+    server, sink = serve(kind=kind, sizes=(3,), speculates=True, page=page), Kept()
+    deployment = deployment_of(server)
+    assert deployment.server.speculates is (None if kind == "vllm" else True)
+    deployment.measure(load_of(2), sink)
+    assert len(sink.requests) == 2 and {row.num_proposed for row in sink.steps} == {None}
+    assert not any("spec_decode" in name for name in sink.counters)
+
+
 def test_chat(serve):
     server, sink = serve(kind="vllm"), Kept()
     deployment_of(server, api="chat", as_ids=False).measure(load_of(2), sink)

@@ -46,7 +46,7 @@ def test_averages_over_requests_of_before_are_not_read():
 
 
 def test_a_block_is_the_difference():
-    rows = counted({"spec_decode_num_drafts": 4.0}, {"spec_decode_num_drafts": 10.0, "prefix_cache_hits": 3.0})
+    rows = counted([{"spec_decode_num_drafts": 4.0}], [{"spec_decode_num_drafts": 10.0, "prefix_cache_hits": 3.0}])
     assert {row.name: row.value for row in rows} == {
         "engine.spec_decode_num_drafts": 6.0,
         "engine.prefix_cache_hits": 3.0,
@@ -55,4 +55,12 @@ def test_a_block_is_the_difference():
 
 @pytest.mark.parametrize("after", [{"spec_decode_num_drafts": 3.0, "num_preemptions": 9.0}, {"num_preemptions": 9.0}])
 def test_a_server_that_started_again_has_no_counts_of_the_block(after):
-    assert counted({"spec_decode_num_drafts": 4.0, "num_preemptions": 0.0}, after) == []
+    before = {"spec_decode_num_drafts": 4.0, "num_preemptions": 0.0}
+    assert counted([before], [after]) == []
+    other = {"spec_decode_num_drafts": 0.0}, {"spec_decode_num_drafts": 90.0}
+    assert counted([before, other[0]], [after, other[1]]) == [], "nor has their sum, though it went up"
+
+
+def test_counts_of_several_servers_are_added_up():
+    before, after = [{"num_preemptions": 1.0}, {}], [{"num_preemptions": 2.0}, {"num_preemptions": 5.0}]
+    assert [tuple(row) for row in counted(before, after)] == [("engine.num_preemptions", 6.0)]
