@@ -21,10 +21,9 @@ from tqdm import tqdm
 
 from specbench.harness.engines.base import Deployment, RowSink
 from specbench.harness.engines.load import PromptRequest
-from specbench.harness.quality.lm_evaluation.tasks import DEFAULT_MAX_GEN_TOKENS, check_generation_keys
+from specbench.harness.quality.lm_evaluation.tasks import DEFAULT_MAX_GEN_TOKENS, check_generation_keys, sampling_of
 from specbench.harness.run.block_sink import NullSink
 from specbench.harness.run.prepare import Served
-from specbench.harness.spec.sampling import SamplingParams
 from specbench.harness.store.arm_record import Fact
 from specbench.harness.store.rows import RequestRow
 from specbench.workloads.base import ChatTokenizer
@@ -114,26 +113,23 @@ class EngineLM(TemplateLM):
         context, gen_kwargs = request.args
         kwargs = dict(normalize_gen_kwargs(gen_kwargs, self.max_gen_toks))
         check_generation_keys(kwargs)
-        max_tokens, is_sampled = kwargs["max_gen_toks"], kwargs["do_sample"]
+        sampling = sampling_of(kwargs)
         place, content = f"{request.task_name}/{request.doc_id}/{request.idx}", [context, gen_kwargs]
         first_key = f"{place}-{_digest(content).hex()[:12]}"
-        if is_sampled and seen[first_key]:
+        if kwargs["do_sample"] and seen[first_key]:
             content.append(seen[first_key])
         seen[first_key] += 1
         digest = _digest(content)
         return PromptRequest(
             id=0,
             key=f"{place}-{digest.hex()[:12]}",
-            prompt_ids=self._prompt_ids(context, max_tokens),
+            prompt_ids=self._prompt_ids(context, sampling.max_tokens),
             text=context,
-            sampling=SamplingParams(
-                max_tokens=max_tokens,
+            sampling=replace(
+                sampling,
                 stop_token_ids=self._model.eos_token_ids,
-                temperature=float(kwargs.get("temperature", 0.0)) if is_sampled else 0.0,
                 # By text, not by place: every arm, and a resumed one, draws the same noise.
                 seed=(self._seed + int.from_bytes(digest[:7], "big")) & 0x7FFF_FFFF_FFFF_FFFF,
-                top_k=int(kwargs.get("top_k", 0) or 0),
-                top_p=float(kwargs.get("top_p", 1.0)),
             ),
             stop=tuple(handle_stop_sequences(kwargs.get("until"), eos=None)),
         )

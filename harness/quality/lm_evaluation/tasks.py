@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specbench.harness.quality.lm_evaluation.gsm8k import find_rows, sha256_of_rows, task_folder
 from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.sampling import SamplingParams
 from specbench.harness.store.evaluation_record import EvalConfig, EvaluationRecord, Gsm8kRows, TaskLimit
 from specbench.workloads.assets.cache import Progress
 
@@ -65,8 +66,7 @@ def check_gen_kwargs(text: str | None) -> None:
 
     try:
         options = dict(normalize_gen_kwargs(simple_parse_args_string(text)))
-        for name in ("max_gen_toks", "temperature", "top_k", "top_p"):
-            float(options.get(name) or 0)
+        sampling_of(options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"gen_kwargs: {text!r} is not allowed: {error}; give it as max_gen_toks=128") from error
     check_generation_keys(options)
@@ -76,6 +76,16 @@ def check_generation_keys(options: dict[str, object]) -> None:
     unknown = sorted(options.keys() - set(GENERATION_KEYS))
     if unknown:
         raise ValueError(f"gen_kwargs: {', '.join(unknown)} is not known; allowed: {', '.join(GENERATION_KEYS)}")
+
+
+def sampling_of(options: Mapping[str, Any]) -> SamplingParams:
+    """`options`: normalised by lm-eval. ValueError or TypeError for a value that cannot be."""
+    return SamplingParams(
+        max_tokens=options["max_gen_toks"],
+        temperature=float(options.get("temperature", 0.0)) if options["do_sample"] else 0.0,
+        top_k=int(options.get("top_k", 0) or 0),
+        top_p=float(options.get("top_p", 1.0)),
+    )
 
 
 def find_evaluation(
@@ -167,10 +177,11 @@ def _check_scores(name: str, task: ConfigurableTask) -> None:
 def _check_length(name: str, task: ConfigurableTask, asked: EvalConfig, max_model_len: int) -> None:
     if task.get_config("output_type") != "generate_until":
         return
+    from lm_eval.models.utils import normalize_gen_kwargs
     from lm_eval.utils import simple_parse_args_string
 
     options = {**(task.config.generation_kwargs or {}), **simple_parse_args_string(asked.gen_kwargs or "")}
-    longest = int(options.get("max_gen_toks", DEFAULT_MAX_GEN_TOKENS))
+    longest = normalize_gen_kwargs(options, DEFAULT_MAX_GEN_TOKENS)["max_gen_toks"]
     if longest >= max_model_len:
         raise ValueError(
             f"max_model_len: {max_model_len} is too short for {name}, whose answers take up to {longest} tokens"
