@@ -74,7 +74,9 @@ def ab(a: Side, b: Side, *, progress: Progress | None = None, **named: Value) ->
     from specbench.harness.experiments.ab import RESUME, experiment
 
     schema = AbOptions.schema()
-    own = {"a": side_text(a), "b": side_text(b), **{name: v for name, v in named.items() if name in schema}}
+    # A side without words runs what both have in common.
+    own: dict[str, Value] = {name: text for name, side in (("a", a), ("b", b)) if (text := side_text(side))}
+    own |= {name: v for name, v in named.items() if name in schema}
     asked, words = read(AbOptions, None, own)
     common = words_of({name: v for name, v in named.items() if name not in schema}, RunOptions.schema())
     argv = ["specbench", "ab", *words, *common]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from specbench.harness.spec.fields import Option, Options, named_values, values_of
-from specbench.harness.spec.options import RunOptions
+from specbench.harness.spec.fields import Option, named_values, option_named, values_of
+from specbench.harness.spec.options import OutputOptions, RunOptions
 
 Value = str | int | float | bool | Path | Sequence[str] | Sequence[int] | None
 Side = str | Mapping[str, Value]
-AnyOptions = TypeVar("AnyOptions", bound=Options)
+AnyOptions = TypeVar("AnyOptions", bound=OutputOptions)
 
 
 def read(
@@ -24,8 +25,10 @@ def read(
         return kind.of(named_values(named, schema)), words_of(named, schema)
     if named:
         raise ValueError(f"{next(iter(named))}: options are given as an object or by name, not both")
-    values = {name: getattr(options, name) for name, said in schema.items() if getattr(options, name) != said.default}
-    return options, words_of(values, schema)
+    changed = {name for name, said in schema.items() if getattr(options, name) != said.default}
+    given = options.given or frozenset(changed)  # an object that `of` has not made does not know them
+    values = {name: getattr(options, name) for name in schema if name in given}
+    return replace(options, given=given), words_of(values, schema)
 
 
 def side_text(side: Side) -> str:
@@ -39,8 +42,8 @@ def words_of(named: Mapping[str, Value], schema: Mapping[str, Option]) -> list[s
     """
     words: list[str] = []
     for name, value in named.items():
-        said = schema.get(name)
-        flag = said.flag if said is not None else f"--{name.replace('_', '-')}"
+        said = option_named(name, schema)
+        flag = schema[name].flag if name in schema else f"{'-' if len(name) == 1 else '--'}{name.replace('_', '-')}"
         if value is None or value is False:
             continue
         several = values_of(name, value)

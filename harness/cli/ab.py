@@ -55,8 +55,6 @@ def ab(options: AbOptions, words: list[str]) -> None:
 
     from .progress import open_progress
 
-    if options.resume is None and not any((options.a.strip(), options.b.strip(), options.ref_a, options.ref_b)):
-        raise ValueError("a: name the sides with -A and -B, as -A eagle:k=2 -B eagle:k=4; for A/A use specbench power")
     with open_progress(options, "ab") as progress:
         directory = experiment(options, words, options.blocks, typed_command(), progress)
     record, status = judge_and_write(directory), directory.record.status

@@ -178,14 +178,11 @@ def named_values(named: Mapping[str, object], schema: Mapping[str, Option]) -> d
 
     A sequence is allowed for an option that is repeatable or takes a list such as 1,2,4. ValueError for anything else.
     """
-    by_name = {flag.strip("-").replace("-", "_"): spec for spec in schema.values() for flag in spec.flags} | dict(
-        schema
-    )
     values: dict[str, Value] = {}
     for key, value in named.items():
-        spec = by_name.get(canonical(key, by_name))
+        spec = option_named(key, schema)
         if spec is None:
-            raise ValueError(f"No such option: {key}{nearest(key, by_name)}")
+            raise ValueError(f"No such option: {key}{nearest(key, _by_keyword(schema))}")
         if value is None:
             continue
         if spec.kind is bool and not isinstance(value, bool):
@@ -196,6 +193,16 @@ def named_values(named: Mapping[str, object], schema: Mapping[str, Option]) -> d
         else:
             values[spec.name] = value if spec.kind is bool else read_text(spec, ",".join(map(str, several)))  # type: ignore[assignment]
     return values
+
+
+def option_named(key: str, schema: Mapping[str, Option]) -> Option | None:
+    """The option of a keyword argument, by any of its spellings; None if there is none."""
+    by_keyword = _by_keyword(schema)
+    return by_keyword.get(canonical(key, by_keyword))
+
+
+def _by_keyword(schema: Mapping[str, Option]) -> dict[str, Option]:
+    return {flag.strip("-").replace("-", "_"): spec for spec in schema.values() for flag in spec.flags} | dict(schema)
 
 
 def values_of(name: str, value: object) -> Sequence[object]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from toy.interrupts import terminal_signals
 import specbench
 from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.run.progress import NullProgress
+from specbench.harness.spec.options import RunOptions
 from specbench.reports.run.view import view_run
 
 TOY = dict(
@@ -86,6 +89,22 @@ def test_an_ab(toy):
         specbench.ab("no-spec", {"strategy": "no-spec", "num_prompts": 2}, blocks=6, in_process=True, **toy)
 
 
+def test_a_side_may_be_what_both_have_in_common_and_an_experiment_goes_on(toy):
+    both = dict(strategy="ngram:k=2", blocks=1, no_verdict=True, in_process=True, stop_token_id=[1, 2], **toy)
+    result = specbench.ab({}, {"state_update": "torch"}, **both)
+    assert [side.text for side in result.run.record.ab.plan.sides] == ["", "--state-update torch"]
+    assert result.run.record.config.stop_token_ids == (1, 2)
+    assert specbench.ab("", "", resume=result.path).path == result.path, "nothing was left to measure"
+    with pytest.raises(ValueError, match="a: name the sides with"):
+        specbench.ab("", "", **both)
+
+
+def test_the_recorded_command_has_several_values_as_words(toy):
+    run = specbench.run(s="no-spec", num_repeats=1, stop_token_id=[1, 2], **toy)
+    words = shlex.split(run.record.command)[2:]
+    assert RunOptions.parse(words).stop_token_ids == run.record.config.stop_token_ids == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -132,12 +151,24 @@ def test_options_as_they_are_and_a_run_that_goes_on(toy):
     assert "--strategy no-spec" in run.record.command and "--num-prompts 3" in run.record.command
     again = specbench.run(resume=run.path)
     assert again.path == run.path and again.record.resumes == (), "nothing was left to measure"
+    with pytest.raises(ValueError, match="resume: a run resumes with its own options; drop --seed"):
+        specbench.run(specbench.RunOptions(resume=run.path, seed=1))
+    with pytest.raises(ValueError, match="k: 3 has no effect"):
+        specbench.run(replace(options, k=3))
     with pytest.raises(ValueError, match="seed: options are given as an object or by name, not both"):
         specbench.run(options, seed=1)
     with pytest.raises(ValueError, match="resume: a run resumes with its own options; drop --seed"):
         specbench.run(resume=run.path, seed=1)
     with pytest.raises(ValueError, match="batch_sizes: '1,2' makes several runs"):
         specbench.run(batch_sizes=[1, 2], **toy)
+
+
+def test_a_recipe_in_an_object_is_recorded_as_the_recipe(tmp_path, toy):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text("[run]\nnum_repeats = 1\nk = 2\n[[arm]]\nstrategy = 'ngram'\n")
+    run = specbench.run(specbench.RunOptions.of({**toy, "recipe": str(recipe)}))
+    again = RunOptions.parse(shlex.split(run.record.command)[2:])
+    assert again.given == {*toy, "recipe"} and [arm.label for arm in run.record.arms] == ["ngram"]
 
 
 def test_what_is_not_stored_there(tmp_path, toy):
