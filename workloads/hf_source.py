@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ def open_source(text: str, subset: str | None) -> Source:
     if path.is_dir():
         return Source(name=name, described=f"file:{path}", splits=open_directory(path, subset))
     if path.is_file():
-        splits = load_splits(str(path.resolve().parent), subset, data_files=path.name)
+        whole = path.resolve()
+        splits = load_splits(str(whole.parent), subset, data_files=glob.escape(str(whole)))  # a pattern
         return Source(name=name, described=f"file:{path} sha256:{file_sha256(path)}", splits=splits)
     if looks_like_file(text) or not HUB_NAME.fullmatch(text):
         raise AssetError(f"dataset_path {text!r} does not exist, and it is not the ORG/NAME of a data set on the hub")

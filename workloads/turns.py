@@ -85,6 +85,9 @@ def read_conversations(path: Path) -> list[tuple[str, str, list[str]]]:
     found = []
     lines_of_ids: dict[str, int] = {}
     for number, record in read_records(path):
+        record = {
+            key: value for key, value in record.items() if value is not None
+        }  # in Parquet, a row has every column
         turns = record.get("turns")
         if not isinstance(turns, list) or not turns or not isinstance(turns[0], str):
             raise ValueError(f"{path}:{number}: field 'turns' must be a list of strings with at least one")

@@ -51,6 +51,13 @@ def test_every_kind_of_local_data_gives_the_same_prompts(tmp_path, name):
     assert workload.sha256 == load(path).sha256 != load(path, seed=43).sha256
 
 
+def test_the_name_of_a_file_is_no_pattern(tmp_path):
+    """The other file was read, and the named one's hash was recorded."""
+    path = write(tmp_path / "a[1].jsonl", ROWS)
+    write(tmp_path / "a1.jsonl", [{"prompt": "other"}] * 3)
+    assert sorted(prompt.text for prompt in load(path).prompts) == ["one", "three", "two"]
+
+
 SAYS = [
     {"role": "system", "content": "be brief"},
     {"role": "user", "content": "why?"},

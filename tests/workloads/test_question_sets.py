@@ -70,6 +70,17 @@ def test_mt_bench_takes_first_turns(tmp_path):
         turns.load_mt_bench(request("mt-bench", bad, 1), TOKENIZER)
 
 
+def test_a_key_that_is_null_is_not_there(tmp_path):
+    """It was the category `None`; and two rows without an id had the same."""
+    rows = [{"question_id": None, "category": None, "turns": [text]} for text in ("one", "two")]
+    path = write_jsonl(tmp_path / "q.jsonl", rows)
+    prompts = turns.load_mt_bench(request("mt-bench", path, 2), TOKENIZER).prompts
+    assert sorted((prompt.id, prompt.text, prompt.category) for prompt in prompts) == [
+        ("1", "one", ""),
+        ("2", "two", ""),
+    ]
+
+
 def test_humaneval_sends_the_function_head_as_it_stands(tmp_path):
     rows = [{"task_id": "HumanEval/0", "prompt": "def f():\n", "canonical_solution": "    pass\n"}]
     path = write_jsonl(tmp_path / "h.jsonl", rows)
