@@ -36,19 +36,21 @@ class AutoK(Strategy):
             raise ValueError(f"{cls.name}: k={options['k']!r} is not allowed; allowed: a whole number, or auto")
         if not is_auto:
             return super().of(options)
-        own = {key: value for key, value in options.items() if key not in _OWN}
-        counts = TableDrafts.read(Path(options["k_table"]), cls.name, own)
-        return super().of({**options, "k": str(counts.choices[-1])})
+        return super().of({**options, "k": str(cls._read(options).choices[-1])})
 
     def draft_counts(self) -> DraftCounts:
         """ValueError if the table has changed since the strategy was created."""
         if not self.k_table:
             return super().draft_counts()
-        fields = [field for field in dataclasses.fields(self) if field.name not in _OWN]
-        own = {f.name: str(value) for f in fields if (value := getattr(self, f.name)) != f.default}
-        counts = TableDrafts.read(Path(self.k_table), self.name, own)
+        counts = self._read({field.name: str(getattr(self, field.name)) for field in dataclasses.fields(self)})
         if counts.choices[-1] != self.depth:
             raise ValueError(
                 f"k_table: {self.k_table} has changed: up to {counts.choices[-1]} drafts, not {self.depth}"
             )
         return counts
+
+    @classmethod
+    def _read(cls, options: Mapping[str, str]) -> TableDrafts:
+        own = {key: value for key, value in options.items() if key not in _OWN}
+        defaults = {field.name: str(field.default) for field in dataclasses.fields(cls)}
+        return TableDrafts.read(Path(options["k_table"]), cls.name, own, defaults)

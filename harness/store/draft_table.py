@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.harness.store.codec import read_document
+from specbench.workloads.assets.shipped_heads import PREFIX
 
 SCHEMA, RECORD_FILE = "specbench.draft_table/1", "draft_table.json"
 MAX_DRAFTS = 64
@@ -63,20 +64,26 @@ class DraftTables:
     left_out: tuple[str, ...] = ()
 
 
-def read_draft_table(file: Path, strategy: str, options: Mapping[str, str]) -> DraftTable:
+def read_draft_table(file: Path, strategy: str, options: Mapping[str, str], defaults: Mapping[str, str]) -> DraftTable:
     """The strategy's table; if there are several, the one with these options. ValueError, naming the file, if none."""
+    wanted = _telling(options, defaults)
     if not file.is_file():
         raise ValueError(f"k_table: {str(file)!r} does not exist; `specbench sweep` writes {RECORD_FILE}")
     found = read_document(file, DraftTables, SCHEMA)
     own = [table for table in found.tables if table.strategy == strategy]
     if len(own) > 1:
-        own = [table for table in own if dict(table.options) == dict(options)]
+        own = [table for table in own if _telling(table.options, defaults) == wanted]
     if len(own) != 1:
         known = ", ".join(f"{t.strategy} {dict(t.options)}" if t.options else t.strategy for t in found.tables)
-        raise ValueError(f"k_table: {file} has no table of {strategy} {dict(options) or ''}; it has {known or 'none'}")
+        raise ValueError(f"k_table: {file} has no table of {strategy} {wanted or ''}; it has {known or 'none'}")
     if fault := _fault(own[0]):
         raise ValueError(f"k_table: {file}: {strategy}: {fault}; let `specbench sweep` write it again")
     return own[0]
+
+
+def _telling(options: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Without what a sweep or an arm may also leave out: defaults, and the head that ships for the model."""
+    return {key: text for key, text in options.items() if text != defaults.get(key) and not text.startswith(PREFIX)}
 
 
 def _fault(table: DraftTable) -> str:

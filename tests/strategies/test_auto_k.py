@@ -251,6 +251,24 @@ def test_options(tmp_path: Path):
     assert isinstance(found := strategy.draft_counts(), TableDrafts) and found._rates == (0.1,) * 4
 
 
+@pytest.mark.parametrize(
+    ("strategy", "swept", "options"),
+    [
+        ("ngram", {"min_n": "2"}, dict(min_n=2)),  # the default
+        ("ngram", {"min_n": "2"}, {}),
+        ("ngram", {}, dict(min_n=2, max_n=5)),
+        ("eagle", {}, dict(head="shipped:smollm2-135m-instruct")),  # what such an arm gets once the model is known
+    ],
+)
+def test_of_several_tables_the_one_that_means_the_same(tmp_path: Path, strategy: str, swept: dict, options: dict):
+    """Found when the arm is read and again when its engine is made."""
+    other = {"min_n": "3"} if strategy == "ngram" else {"draft_sample_method": "probabilistic"}
+    tables = [replace(TABLE, strategy=strategy, options=each) for each in (other, swept)]
+    file = _write(tmp_path, tables[0], replace(tables[1], acceptance=(0.1,) * 4))
+    found = named_strategy(strategy, k="auto", k_table=file, **options).draft_counts()
+    assert isinstance(found, TableDrafts) and found._rates == (0.1,) * 4
+
+
 def _without_last_time(table: DraftTable) -> DraftTable:
     first, last = table.loads
     return replace(table, loads=(first, replace(last, times=last.times[:-1])))

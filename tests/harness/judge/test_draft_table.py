@@ -84,7 +84,7 @@ def test_a_slow_repeat_does_not_decide(tmp_path: Path):
 def test_what_is_written_is_read(tmp_path: Path):
     found = draft_tables(stored(tmp_path))
     write_document(tmp_path / "t.json", found)
-    assert read_draft_table(tmp_path / "t.json", "eagle", {}) == found.tables[0]
+    assert read_draft_table(tmp_path / "t.json", "eagle", {}, {}) == found.tables[0]
 
 
 def test_a_sweep_without_a_base_has_no_table(tmp_path: Path):

@@ -107,9 +107,9 @@ class TableDrafts:
         self._regret = [0.0] * len(self.choices)  # in rounds, against each other number
 
     @classmethod
-    def read(cls, file: Path, strategy: str, options: Mapping[str, str]) -> TableDrafts:
+    def read(cls, file: Path, strategy: str, options: Mapping[str, str], defaults: Mapping[str, str]) -> TableDrafts:
         """ValueError without a table of the strategy, with these options if there are several."""
-        return cls(read_draft_table(file, strategy, options))
+        return cls(read_draft_table(file, strategy, options, defaults))
 
     @property
     def ratio(self) -> float:
