@@ -41,7 +41,7 @@ def sweep(options: SweepOptions) -> None:
     from .sweep_output import print_plan, print_sweep, report_point
 
     with open_progress(options, "sweep") as progress:
-        if not options.dry_run:
+        if not options.dry_run or options.resume is not None:  # which refuses --dry-run
             found = sweep(options, typed_command(), progress, report_point)
         else:
             plan = plan_sweep(options, progress)

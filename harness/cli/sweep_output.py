@@ -36,7 +36,7 @@ from .output import print_how, print_json, print_tables, print_where, say_if_int
 
 def print_plan(plan: SweepPlan, format: str) -> None:
     """`--dry-run`: prints every point with its arms, and the arms that cannot run."""
-    rows, num_blocks, num_prompts = plan.grid.rows, plan.config.num_repeats, plan.config.workload.num_prompts
+    rows, num_blocks, num_prompts = plan.grid.rows, plan.config.num_repeats, plan.config.num_requests
     if format != "json":
         print_tables(plan_table(plan.loads, rows, num_blocks, num_prompts, plan.grid.notes))
         return

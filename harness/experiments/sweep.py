@@ -52,7 +52,7 @@ def plan_sweep(options: SweepOptions, progress: Progress) -> SweepPlan:
         raise ValueError(
             f"max_concurrency: {options.loads!r} is one load, which makes no curve; give two or more, as 1,4,16"
         )
-    if options.num_prompts < loads[-1]:
+    if options.num_requests < loads[-1]:
         raise ValueError(
             f"num_prompts: {options.num_prompts} prompts never keep {loads[-1]} requests in flight; give --num-prompts "
             f"{loads[-1]} or more (twice as many fill the batch for longer), or lower --max-concurrency"

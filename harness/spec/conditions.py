@@ -177,6 +177,11 @@ class Conditions(Options):
         return WorkloadRequest(name=self.dataset_name, path=self.dataset_path, **own)
 
     @property
+    def num_requests(self) -> int:
+        """Of a block: every prompt at each temperature of the grid."""
+        return self.num_prompts * max(1, len(self.temperature_grid))
+
+    @property
     def edits(self) -> LogitEdits:
         named: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(LogitEdits)}
         parsed = {"logit_bias": parse_bias(self.logit_bias), "bad_words": parse_words(self.bad_words)}

@@ -64,11 +64,11 @@ def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm
 
 
 def _expanded(argument: str, num_drafts: Sequence[int]) -> list[tuple[str, int | None]]:
-    """The texts of an argument's arms, each with its number of drafts. ValueError for an unknown strategy or option.
+    """The texts of an argument's arms, each with its number of drafts. ValueError for an unknown option.
 
-    A strategy that only another engine has is left unchanged."""
+    A strategy that only another engine has is left unchanged; whether the engine has it is known there."""
     arm = parse_arm(argument)
-    if arm.engine_name and arm.strategy not in STRATEGIES:
+    if arm.strategy not in STRATEGIES:
         return [(argument, None)]
     kind = strategy_class(arm.strategy)
     option = kind.depth_option

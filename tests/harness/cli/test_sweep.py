@@ -164,6 +164,7 @@ BAD = {
     "head": (("--head", "random"), "head: 'random' has no effect"),
     "accuracy": (("--accuracy", "gsm8k"), "accuracy: random weights"),
     "resume": (("--resume", "nowhere"), "resume: a sweep resumes with its own options; drop --dataset-name, --dtype"),
+    "dry resume": (("--dry-run", "--resume", "nowhere"), "own options; drop --dataset-name, --dry-run"),
 }
 
 
@@ -173,6 +174,12 @@ def test_bad_input(cli, toy_sweep, runs, case):
     result = cli(*toy_sweep, "-s", "no-spec", "--max-concurrency", "1,2", *words)
     assert result.exit_code == 2 and message in result.stderr.splitlines()[-1], result.output
     assert not runs.exists()
+
+
+def test_a_strategy_that_only_the_runs_engine_has(cli, toy_sweep):
+    words = "--engine openai --base-url http://127.0.0.1:9/v1 -s as-served --max-concurrency 1,2 --dry-run".split()
+    result = cli(*toy_sweep, *words)
+    assert result.exit_code == 0 and "as-served " in result.stdout, result.output
 
 
 def test_without_the_machines_limits_there_is_no_ideal(cli, toy_sweep, monkeypatch):

@@ -23,6 +23,11 @@ def test_a_grid_in_one_run(cli, toy, only_run):
     assert "Acceptance length by tokens of context" not in report, "all contexts are short"
 
 
+def test_a_sweep_counts_every_prompt_at_each_temperature(cli, toy):
+    result = cli("sweep", *toy[1:], *GRID, "-s", "ngram:k=2", "--max-concurrency", "1,6", "--dry-run")
+    assert result.exit_code == 0 and "6 prompts in each block" in result.stdout, result.output
+
+
 @pytest.mark.parametrize("values", [(0.5, 0.5), (-1,)])
 def test_a_grid_that_cannot_be(cli, toy, values):
     words = [word for value in values for word in ("--temperature-grid", value)]
