@@ -74,6 +74,10 @@ class VllmEngine(EngineKind):
             own = methods(installed.python, revision.ref, revision.text(METHODS_FILE))
             installed = replace(installed, methods=own)
         resolved = arms.resolve(arm, installed, revision)
+        if resolved.is_server and conditions.load_format == "dummy":
+            raise ValueError(
+                f"engine.{arms.SERVER}: 'yes' is not allowed with --load-format dummy; it needs a tokenizer"
+            )
         if installed.is_for_cpu and "rejection_sample_method" in (resolved.speculative or {}):
             raise ValueError(f"acceptance: {arm.engine['acceptance']!r} is not allowed; vLLM for a CPU cannot force it")
         return replace(resolved, found=("synthetic weights",)) if conditions.load_format == "dummy" else resolved

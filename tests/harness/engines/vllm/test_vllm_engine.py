@@ -60,6 +60,12 @@ def test_forced_acceptance_and_random_weights_are_marked_and_a_cpu_cannot_force(
         VllmEngine().resolve(arm, Conditions())
 
 
+def test_a_server_needs_a_tokenizer(engine):
+    """Random weights have none, and its server answers in text."""
+    with pytest.raises(ValueError, match="^engine.server: 'yes' is not allowed with --load-format dummy; it needs a"):
+        engine[0].resolve(parse_arm("vllm/no-spec:engine.server=yes"), Conditions(load_format="dummy", model="toy"))
+
+
 def test_without_a_vllm_the_user_is_told_where_to_name_one(monkeypatch):
     monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
     monkeypatch.setattr(interpreter, "find_spec", lambda name: None)
