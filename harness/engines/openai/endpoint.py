@@ -60,8 +60,8 @@ class Endpoint:
             raise ValueError(f"{name}: a name, password or query in it would be stored; use --api-key-env")
         try:
             url = urlsplit(text)
-            is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-        except ValueError:  # half a bracket, or a port that is no port
+            is_address = url.scheme in ("http", "https") and bool((url.hostname or "").encode("idna")) and url.port != 0
+        except ValueError:  # half a bracket, a port that is no port, or a name with an empty or a long part
             is_address = False
         if not is_address or url.fragment:  # what follows # is never sent, and paths are added behind it
             raise ValueError(f"{name}: {text!r} is not allowed; allowed: http://HOST:PORT/v1")

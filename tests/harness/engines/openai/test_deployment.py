@@ -277,7 +277,9 @@ def test_the_served_name(serve):
         server.model("c", "default")
 
 
-@pytest.mark.parametrize("url", ["http://[::1/v1", "http://x:99999/v1", "http://x:port/v1", "http://x/v1#part"])
+@pytest.mark.parametrize(
+    "url", ["http://[::1/v1", "http://x:99999/v1", "http://x:port/v1", "http://x/v1#part", "http://a..b/v1"]
+)
 def test_addresses_that_cannot_be_asked(url):
     with pytest.raises(ValueError, match=r"^base_url: .* is not allowed; allowed: http://HOST:PORT/v1$"):
         Endpoint.parse(url, ApiKey(""))
