@@ -36,7 +36,7 @@ def power(options: PowerOptions, words: list[str]) -> None:
     from .progress import open_progress
 
     if options.resume is None and options.aa is None:
-        _print(stored_floor(words), options.format)
+        _print(stored_floor(options, words), options.format)
         return
     with open_progress(options, "power") as progress:
         directory = measure_aa(options, words, typed_command(), progress)

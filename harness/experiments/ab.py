@@ -10,7 +10,7 @@ from pathlib import Path
 from specbench.harness.engines.several import Engines
 from specbench.harness.experiments.ab_code import code_identity, find_checkout, own_checkout, resolve_ref, worktree
 from specbench.harness.experiments.ab_fresh import FreshBlocks
-from specbench.harness.experiments.ab_in_process import measure_in_process
+from specbench.harness.experiments.ab_in_process import check_code, measure_in_process
 from specbench.harness.experiments.ab_sides import Configs, configs_of, parse_side, side_config
 from specbench.harness.judge.comparable import check_same_load, differences, joined_config, same_arm
 from specbench.harness.judge.noise import outlook, read_floors
@@ -67,7 +67,9 @@ def plan_experiment(options: AbOptions, common: Sequence[str], num_blocks: int) 
     has_refs = any(side.ref is not None for side in sides)
     if has_refs and options.in_process:
         raise ValueError("in_process: two revisions cannot live in one process; leave --in-process out")
-    root = find_checkout(options.checkout) if has_refs or options.checkout else None
+    if options.checkout and not has_refs:
+        raise ValueError(f"checkout: {options.checkout!r} has no effect without a revision; name one, as -A ref:main")
+    root = find_checkout(options.checkout) if has_refs else None
     sides = [
         replace(side, sha=resolve_ref(root, side.ref)) if root is not None and side.ref else side for side in sides
     ]
@@ -131,6 +133,7 @@ def resume_experiment(path: Path, argv: Sequence[str], progress: Progress, resum
             runner.check_same_machine(directory)
             run = None
             if plan.in_process:
+                check_code(directory)
                 run = session.enter(prepare(directory.config_to_go_on(), progress))
                 runner.check_same_inputs(directory, run)
             watcher, _ = _watcher(_readable_configs(plan))

@@ -29,7 +29,7 @@ def measure_in_process(
     Both engines are warmed up before the first block, so that the side that starts is not colder. ValueError if an
     experiment would continue with different code.
     """
-    _check_code(directory)
+    check_code(directory)
     sides = plan.order()
 
     def where(label: str, block: int) -> Place:
@@ -55,8 +55,9 @@ def measure_in_process(
     arms.fail_untried()
 
 
-def _check_code(directory: RunDirectory) -> None:
-    """This process has loaded its code; when an interrupted experiment is resumed, that code may be different."""
+def check_code(directory: RunDirectory) -> None:
+    """This process has loaded its code; when an interrupted experiment is resumed, that code may be different: a
+    ValueError then."""
     record, state = directory.record, code_state(own_checkout())
     assert record.ab is not None
     if state is None:

@@ -17,7 +17,7 @@ _REF = "ref:"
 # The configuration of each side; None if another revision parses it.
 Configs = tuple[RunConfig | None, RunConfig | None]
 # Options of `run` that the whole experiment has, and what `run` does after its blocks, which every block would repeat.
-_OF_THE_WHOLE = ("resume", "output_dir", "label", "format", "quiet")
+_OF_THE_WHOLE = ("resume", "output_dir", "label", "format", "quiet", "progress")
 _BESIDE = ("accuracy", "certify_graphs", "goodput")
 
 

@@ -35,10 +35,14 @@ def measure_aa(options: PowerOptions, words: Sequence[str], argv: Sequence[str],
     return new_experiment(plan, aa_configs(words), Destination.of(options, argv), progress, RESUME)
 
 
-def stored_floor(words: Sequence[str]) -> NoiseFloor:
-    """The latest noise floor measured on this hardware. `words`: options of a run, which have no meaning here."""
-    if words:
-        raise ValueError(f"aa: {' '.join(words)} selects what to measure; set the number of blocks with --aa 10")
+def stored_floor(options: PowerOptions, words: Sequence[str]) -> NoiseFloor:
+    """The latest noise floor measured on this hardware. `words`: options of a run, which have no meaning here, and
+    neither have those of a measurement."""
+    own = [options.schema()[name].flag for name in sorted(options.given) if name not in options.WITH_RESUME]
+    if own or words:
+        raise ValueError(
+            f"aa: {' '.join([*own, *words])} selects what to measure; set the number of blocks with --aa 10"
+        )
     floors = read_floors(collect_environment())
     if not floors:
         raise ValueError("aa: no noise floor is stored for this hardware; measure it with --aa 10 and options of a run")

@@ -36,6 +36,12 @@ REFUSED = {
         2,
         "B: --label cannot be set for one side; set it for both, outside of -A and -B",
     ),
+    "progress of one side": (["-A", "ngram --progress none", "-B", "ngram"], 2, "A: --progress cannot be set for one"),
+    "a checkout without a revision": (
+        ["-A", "ngram", "-B", "no-spec", "--checkout", "."],
+        2,
+        "checkout: '.' has no effect without a revision",
+    ),
     "blank sides": (["-A", " ", "-B", " ", "-s", "ngram"], 2, "name the sides with -A and -B"),
     "another model": (["-A", "ngram", "-B", "ngram --model llama-3.1-8b"], 5, "model: "),
     "accuracy in every block": (["-A", "ngram --accuracy gsm8k", "-B", "ngram"], 2, "A: --accuracy: each block"),
@@ -96,8 +102,9 @@ def test_an_experiment_in_one_process_does_not_go_on_with_other_code(cli, small,
     run = only_run()
     ab = run.record.ab
     run.put(replace(run.record, ab=replace(ab, code_state="another", plan=replace(ab.plan, num_blocks=2))))
-    resumed = cli("ab", "--resume", run.path, "--quiet")
+    resumed = cli("ab", "--resume", run.path)
     assert resumed.exit_code == 2 and "began with different code (commit or local edits)" in resumed.stderr
+    assert "resume with" not in resumed.stderr and not only_run().record.resumes, "refused before it goes on"
 
 
 @pytest.mark.parametrize(
