@@ -65,7 +65,7 @@ def _objects(path: Path) -> list[JsonObject]:
         values = [parse_json(text)]
     except ValueError as whole:
         try:
-            values = [parse_json(line) for line in text.splitlines() if line.strip()]
+            values = [parse_json(line) for line in text.split("\n") if line.strip()]
         except ValueError:
             raise ValueError(f"{path}: not JSON: {whole}") from whole
     if not values:

@@ -111,6 +111,16 @@ def test_the_warm_up_of_aiperf_is_left_out(tmp_path):
     assert len(result.requests) == 11 and result.notes == ["1 warm-up records omitted"]
 
 
+def test_lines_end_where_json_says(tmp_path):
+    """Not at a line separator of Unicode, which aiperf writes as it is."""
+    records = aiperf_records(served(failed=(0,)))
+    records[0]["error"]["message"] = said = "no\u2028such\u0085model"
+    path = tmp_path / "a.jsonl"
+    path.write_text("\r\n".join(json.dumps(one, ensure_ascii=False) for one in records), encoding="utf-8", newline="")
+    (result,) = read_results(path)
+    assert [one.error for one in result.requests if one.error] == [said]
+
+
 def test_bad_reports_of_guidellm_are_named(tmp_path):
     raw = guidellm_report(served())
     raw["benchmarks"][0]["requests"]["successful"].pop()
