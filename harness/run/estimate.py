@@ -5,6 +5,7 @@ An upper estimate: prompts may stop before their last token.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -58,12 +59,14 @@ def sweep_estimate(run: PreparedRun, path: Path, loads: Sequence[int]) -> str:
 
 
 def _seconds(run: PreparedRun, path: Path, tokens: Mapping[str, int], concurrency: int | None) -> float | None:
-    """None if an arm has no stored run of this model at that load."""
+    """None if an arm has no stored run of this model at that load. TPS at a request rate may be mostly waiting."""
     model, tps = run.model.described, dict[str, float]()
+    load = (concurrency, None if math.isinf(run.config.request_rate) else run.config.request_rate)
     for _, record in _earlier(path):
         if record.model is None or (record.model.name, record.model.dtype) != (model.name, model.dtype):
             continue
-        if record.sampling is None or record.sampling.max_concurrency != concurrency:
+        sampling = record.sampling
+        if sampling is None or (sampling.max_concurrency, sampling.request_rate) != load:
             continue
         for arm in record.results.arms if record.results else ():
             if found := arm.median(TPS.block):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -24,11 +25,10 @@ def same_machine(monkeypatch):
 HARDWARE = "Test CPU (4 logical cores)"
 
 
-def prepared(model="toy-model", concurrency=1):
+def prepared(model="toy-model", concurrency=1, request_rate=math.inf):
     described = SimpleNamespace(name=model, dtype=None)
-    return SimpleNamespace(
-        model=SimpleNamespace(described=described), config=SimpleNamespace(max_concurrency=concurrency)
-    )
+    config = SimpleNamespace(max_concurrency=concurrency, request_rate=request_rate)
+    return SimpleNamespace(model=SimpleNamespace(described=described), config=config)
 
 
 def test_tokens_at_the_speed_of_a_stored_run(tmp_path):
@@ -64,6 +64,7 @@ def test_all_points_of_a_sweep_at_the_speed_of_stored_runs_at_their_loads(tmp_pa
     [
         (prepared(model="other"), {"no-spec": 10}),
         (prepared(concurrency=8), {"no-spec": 10}),
+        (prepared(request_rate=0.1), {"no-spec": 10}),
         (prepared(), {"no-spec": 10, "ngram": 10}),
         (prepared(), {}),
     ],
