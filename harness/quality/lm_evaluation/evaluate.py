@@ -21,6 +21,7 @@ from specbench.harness.quality.lm_evaluation.store import (
     ItemStore,
     Row,
     append_scores,
+    pairs_of,
     read_accuracy,
     score_rows,
 )
@@ -114,6 +115,7 @@ class Evaluation:
 
         model = EngineLM(self.served, deployment, answer)
         rows: list[Row] = []
+        notes: list[str] = []
         for task in asked.tasks:
             evaluated = simple_evaluate(
                 model=model,
@@ -127,8 +129,14 @@ class Evaluation:
                 task_manager=task_manager,
             )
             rows += score_rows(label, evaluated, store.num_tokens())
+            notes += [
+                f"{name}: no {', '.join(metrics)}, of which items have no score"
+                for name, metrics in pairs_of(evaluated).items()
+                if metrics
+            ]
         if model.num_cut:
-            self.items.describe_arm(label, notes=[f"{model.num_cut} prompts shortened at the beginning to fit"])
+            notes.append(f"{model.num_cut} prompts shortened at the beginning to fit")
+        self.items.describe_arm(label, notes=notes)
         return rows
 
     def _answer(

@@ -70,7 +70,11 @@ class ItemStore:
 
 
 def score_rows(label: str, evaluated: EvalResults, num_tokens: dict[tuple[str, int], int]) -> list[Row]:
-    """One row per item, filter and metric, from lm-eval's samples."""
+    """One row per item, filter and metric, from lm-eval's samples. ValueError for a task without any."""
+    unscored = pairs_of(evaluated)
+    for task, samples in evaluated["samples"].items():
+        if all(metric in unscored[task] for sample in samples for metric in sample["metrics"]):
+            raise ValueError(f"tasks: {task}: its items have no scores of their own, by which arms are compared")
     return [
         dict(
             arm=label,
@@ -88,7 +92,16 @@ def score_rows(label: str, evaluated: EvalResults, num_tokens: dict[tuple[str, i
         for task, samples in evaluated["samples"].items()
         for sample in samples
         for metric in sample["metrics"]
+        if metric not in unscored[task]
     ]
+
+
+def pairs_of(evaluated: EvalResults) -> dict[str, list[str]]:
+    """By task, the metrics that only all items together have, such as F1: of an item, lm-eval gives a pair."""
+    return {
+        task: sorted({name for each in samples for name in each["metrics"] if isinstance(each[name], (tuple, list))})
+        for task, samples in evaluated["samples"].items()
+    }
 
 
 def _direction(evaluated: EvalResults, task: str, metric: str) -> bool | None:

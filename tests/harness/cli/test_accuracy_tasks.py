@@ -94,6 +94,18 @@ def test_a_task_whose_items_have_no_scores_is_refused_before_anything_is_measure
     assert not runs.exists()
 
 
+def test_a_metric_of_all_items_together_does_not_fail_the_others(cli, words, only_run, tmp_path):
+    """Of an item lm-eval gives a pair, which is no score: it failed the arm after all items were answered."""
+    folder = write_tasks(tmp_path / "pairs")
+    task = folder / "choosing.yaml"
+    task.write_text(task.read_text().replace("- metric: acc", "- metric: acc\n  - metric: brier_score"))
+    result = cli(*words, "--include_path", folder, "--tasks", "choosing", "-s", "no-spec")
+    assert result.exit_code == 0, result.output
+    run = only_run()
+    assert set(read_accuracy(run.path)["metric"]) == {"acc"}
+    assert "choosing: no brier_score, of which items have no score" in run.record.arm("no-spec").notes
+
+
 def test_the_same_examples_for_every_arm_and_batch(cli, words, contexts):
     assert cli(*words, *ARMS, "--num_fewshot", "2").exit_code == 0
     assert contexts[:6] == contexts[6:] and len(set(contexts)) == 6

@@ -39,6 +39,13 @@ def test_direction(metric, listed, higher, direction):
     assert row["higher_is_better"] is direction
 
 
+def test_a_task_without_scores_of_items_fails(tmp_path):
+    evaluated = found("bleu", None, True)
+    evaluated["samples"]["t"][0]["bleu"] = ("reference", "answer")
+    with pytest.raises(ValueError, match="^tasks: t: its items have no scores of their own"):
+        score_rows("eagle", evaluated, {})
+
+
 def test_scores_from_before_are_kept_and_added_to(tmp_path):
     rows = score_rows("eagle", found("acc", None, True), {})
     append_scores(tmp_path, rows)
