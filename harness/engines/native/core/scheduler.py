@@ -163,5 +163,4 @@ class Scheduler:
         request.pages = []
         self._free_slots.append(request.slot)
         self.grants = [g for g in self.grants if g.request is not request]
-        self.admitted = [r for r in self.admitted if r is not request]
         request.slot = None
