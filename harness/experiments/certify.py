@@ -127,7 +127,7 @@ def _hold(session: Session[RunDirectory], run: PreparedRun, where: RunDirectory 
 
 
 def _close(directory: RunDirectory, status: str | None) -> None:
-    if not directory.done_blocks():  # created for the certificate: it has no measured blocks
+    if not (directory.done_blocks() or directory.failed_blocks()):  # created for the certificate
         directory.finish(None, status or "complete")
 
 

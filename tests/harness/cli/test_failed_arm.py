@@ -45,6 +45,16 @@ def test_the_other_arms_go_on(cli, toy, only_run, ngram_breaks):
     assert "Traceback" in (run.path / "errors.log").read_text()
 
 
+def test_a_certificate_does_not_complete_a_run_that_failed(cli, toy, only_run):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NativeDeployment, "measure", lambda *args: 1 / 0)
+        assert cli(*toy, "-s", "ngram:k=2").exit_code == 1
+    failed = only_run().record
+    assert failed.status == "failed" and failed.results is not None
+    assert cli("certify", "--run", only_run().path, "--temperature", 0).exit_code == 0
+    assert only_run().record == failed
+
+
 def test_json_with_a_failed_arm(cli, toy, ngram_breaks):
     result = cli(*toy, *ARMS, "--format", "json")
     report = json.loads(result.stdout)
