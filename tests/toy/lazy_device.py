@@ -103,6 +103,9 @@ def lazy_device(engine: Engine, after_phase: Callable[[StepBatch], None] | None 
         """The values of now, as of a tensor that torch keeps in pinned memory until it is copied."""
         device.launch(partial(out.copy_, tensor.clone()))
 
+    def late_send_rows(out: Tensor, *sent: Tensor) -> None:
+        device.launch(partial(out.index_copy_, 0, *(tensor.clone() for tensor in sent)))
+
     def late_write(*arguments: Any) -> None:
         """The engine makes new lists for each call, and what they hold is packed at once: no copy is needed."""
         device.launch(partial(write, *arguments))
@@ -113,7 +116,8 @@ def lazy_device(engine: Engine, after_phase: Callable[[StepBatch], None] | None 
         patch.setattr(state, "release", lambda slot: device.launch(partial(release, slot)))
         patch.setattr(state._memory, "write", late_write)
         patch.setattr(status, "queue", lambda block: _LateStatus(device, partial(queue, block)))
-        for module in (engine_module, graphs, edit_buffers):
+        patch.setattr(engine_module, "send_rows_into", late_send_rows)
+        for module in (graphs, edit_buffers):
             patch.setattr(module, "send_into", late_send)
         yield device
         device.synchronize()

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import torch
 
@@ -32,7 +33,7 @@ from specbench.harness.engines.native.core.status import StatusReader
 from specbench.harness.engines.native.core.step_log import StepLog
 from specbench.harness.engines.native.core.strategy import AcceptanceOverride, Strategy
 from specbench.harness.engines.native.core.target_cache import CacheMemory, OwnMemory
-from specbench.harness.engines.native.core.upload import send_into
+from specbench.harness.engines.native.core.upload import send_rows_into
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.harness.engines.ranges import LATE_STATUS, PREPARE, STATUS, NullRanges, Ranges
 from specbench.kernels.attention.base import AttentionBackend
@@ -218,10 +219,14 @@ class Engine:
             self.state.edits.make_room(edits_of([request.sampling]), self.target.config.vocab_size)
             if (num := request.sampling.prompt_logprobs) is not None and not request.prompt_logprobs:
                 request.prompt_logprobs = logprobs_of_prompt(self.target, request.prompt_ids, num)
-            if self._acceptance is not None and self._forced_SL is not None:
-                row_L = self._acceptance.table_row(request.sampling.seed, self._forced_SL.shape[1])
-                send_into(self._forced_SL[request.slot], row_L)
+        self._force_acceptance(admitted)
         self.state.assign(admitted, self.config.max_model_len)
+
+    def _force_acceptance(self, admitted: Sequence[Request]) -> None:
+        if not admitted or self._acceptance is None or self._forced_SL is None:
+            return
+        table_BL = self._acceptance.table([r.sampling.seed for r in admitted], self._forced_SL.shape[1])
+        send_rows_into(self._forced_SL, torch.tensor([r.slot for r in admitted]), table_BL)
 
     def write_grants(self) -> None:
         for grant in self.scheduler.grants:

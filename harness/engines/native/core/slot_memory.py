@@ -1,7 +1,7 @@
 """What the host writes of a request, for all slots in one buffer: whatever a step admits is one upload and one scatter.
 
-A write of its own for each field would cost the host a dozen launches a request. Forced acceptance, biases and bad
-words are still one copy a request.
+A write of its own for each field would cost the host a dozen launches a request. Biases and bad words are still one
+copy a request.
 
 Legend: S slots, L tokens of a slot, W words of the buffer (32 bits), F words of a slot's fields.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -145,6 +145,7 @@ class Strategy(StrategyKind):
 class AcceptanceOverride(Protocol):
     """Forces the number of accepted drafts (synthetic acceptance); None in its place means real acceptance."""
 
-    def table_row(self, seed: int, num_positions: int) -> Tensor:
-        """int32 [num_positions]: drafts accepted by a round whose pending token is at that position."""
+    def table(self, seeds: Sequence[int], num_positions: int) -> Tensor:
+        """int32 [len(seeds), num_positions]: drafts of each request that a round accepts whose pending token is at
+        that position."""
         ...

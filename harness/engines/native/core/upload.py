@@ -19,12 +19,25 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on the device; on a CPU, itself."""
     if device.type != "cuda":
         return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    return _pinned(tensor).to(device, non_blocking=True)
 
 
 def send_into(out: Tensor, tensor: Tensor) -> None:
     """Into a tensor of the device, which keeps its address."""
-    out.copy_(tensor.pin_memory() if out.is_cuda else tensor, non_blocking=True)
+    out.copy_(_pinned(tensor) if out.is_cuda else tensor, non_blocking=True)
+
+
+def send_rows_into(out_SX: Tensor, row_R: Tensor, values_RX: Tensor) -> None:
+    """Into these rows of a tensor of the device."""
+    out_SX.index_copy_(0, send(row_R, out_SX.device), send(values_RX, out_SX.device))
+
+
+def _pinned(tensor: Tensor) -> Tensor:
+    """A copy in pinned memory. Not `Tensor.pin_memory`, which copies more than 32,768 numbers with the threads of all
+    cores: these spin afterwards, and a busy core delays the step."""
+    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    pinned.numpy()[...] = tensor.numpy()
+    return pinned
 
 
 def send_together(arrays: Sequence[Array], dtype: torch.dtype, device: torch.device) -> list[Tensor]:

@@ -17,7 +17,7 @@ from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance,
 def test_c68_rates_by_position(text):
     acceptance = parse_acceptance(text, 4)
     num = 20_000
-    accepted = torch.cat([acceptance.table_row(seed, num // 4) for seed in range(4)])
+    accepted = acceptance.table(range(4), num // 4)
     for position, rate in enumerate(acceptance.marginal):
         measured = (accepted > position).double().mean().item()
         assert abs(measured - rate) < 3 * math.sqrt(max(rate * (1 - rate), 1e-9) / num), f"position {position}"
@@ -26,7 +26,7 @@ def test_c68_rates_by_position(text):
 def test_c68_histogram_gives_its_own_distribution():
     acceptance = parse_acceptance("synthetic:histogram=2/3/0/4/1", 4)
     assert acceptance.marginal == pytest.approx((0.8, 0.5, 0.5, 0.1))
-    counts = torch.bincount(acceptance.table_row(0, 20_000), minlength=5) / 20_000
+    counts = torch.bincount(acceptance.table([0], 20_000)[0], minlength=5) / 20_000
     assert counts.tolist() == pytest.approx([0.2, 0.3, 0.0, 0.4, 0.1], abs=0.012)
 
 
@@ -42,7 +42,7 @@ def test_c68_whole_lengths_are_exact(plan, length):
 def test_c68_fractional_lengths_have_the_mean_and_the_least_variance():
     acceptance = parse_acceptance("synthetic:length=2.6", 4)
     assert acceptance.marginal == pytest.approx((1.0, 0.6, 0.0, 0.0))
-    row = acceptance.table_row(5, 20_000)
+    row = acceptance.table([5], 20_000)[0]
     assert set(row.tolist()) == {1, 2}
     assert 1 + row.double().mean().item() == pytest.approx(2.6, abs=0.012)
 
@@ -75,12 +75,20 @@ def test_forced_acceptance_emits_the_drafts_and_takes_no_draft_that_is_missing()
 def test_drifting_acceptance_has_each_length_in_turn():
     """High, low, high, each for so many positions of a request; seeds and positions draw as without drift."""
     acceptance = parse_acceptance("synthetic:drift=64/4.0/1.0/2.5", 3)
-    row = acceptance.table_row(3, 64 * 7)
-    parts = row.view(7, 64)
+    parts = acceptance.table([3], 64 * 7).view(7, 64)
     assert (parts[[0, 3, 6]] == 3).all() and (parts[[1, 4]] == 0).all()
     assert set(parts[[2, 5]].flatten().tolist()) == {1, 2}
-    still = parse_acceptance("synthetic:2.5", 3).table_row(3, 64 * 7).view(7, 64)
+    still = parse_acceptance("synthetic:2.5", 3).table([3], 64 * 7).view(7, 64)
     assert (parts[2] == still[2]).all() and acceptance.description == "synthetic:drift=64/4.0/1.0/2.5"
+
+
+@pytest.mark.parametrize("text", ["synthetic:rates=0.8/0.5/0.1", "synthetic:drift=16/3.0/1.5"])
+def test_requests_admitted_together_have_the_rows_of_each_alone(text):
+    acceptance = parse_acceptance(text, 3)
+    seeds = [7, 0, 2**40 + 1]
+    alone = torch.cat([acceptance.table([seed], 50) for seed in seeds])
+    assert torch.equal(acceptance.table(seeds, 50), alone)
+    assert alone.unique(dim=0).shape[0] == 3, "a request draws by its seed"
 
 
 def test_an_engine_follows_the_drift():
