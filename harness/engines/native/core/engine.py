@@ -197,8 +197,6 @@ class Engine:
         rows = self.scheduler.plan_mixed_step(num_drafts)
         self._assign_admitted()
         self.write_grants()
-        if not rows:
-            return self._collect(0)
         start = time.perf_counter_ns()
         requests = [row.request for row in rows]
         entries = [MixedEntry.of(row, self.state.lookahead.emitted) for row in rows]
