@@ -103,6 +103,20 @@ def test_more_races_of_small_models():
             assert turns == str(len(race["ours_tps"])) and (batch != "32" or ours == f"{median:,.0f}")
 
 
+def test_figures_without_the_threads_of_all_cores():
+    text = " ".join((BENCHMARKS / "race.md").read_text().split())
+    figures = _kept("host-threads-h200.json")["figures"]
+    before, now = ([one for one in figures if one["code"] == code] for code in ("3cfc7964", "0e9201b1"))
+    tps = [sorted(round(one["tps"]) for one in each) for each in (before, now)]
+    assert f"{tps[0][0]:,} to {tps[0][-1]:,} TPS, six now {tps[1][0]:,} to {tps[1][-1]:,}" in text and len(now) == 6
+    cpu = [statistics.mean(one["cpu_ms"] for one in each) for each in (before, now)]
+    assert f"cost {cpu[0]:.0f} ms of processor time, now {cpu[1]:.0f}." in text
+    first = [
+        (min(one["first_ms"][0] for one in each), max(one["first_ms"][2] for one in each)) for each in (before, now)
+    ]
+    assert f"{first[0][0]:.0f} to {first[0][1]:.0f} ms, now {first[1][0]:.0f} to {first[1][1]:.0f}," in text
+
+
 def test_ratios_and_targets():
     kept = [*_kept("decode-race-h200.json"), *_kept("decode-race-h200-more.json")]
     medians = {
