@@ -59,7 +59,7 @@ def plan_sweep(options: SweepOptions, progress: Progress) -> SweepPlan:
         )
     texts = options.strategy or [text.partition(":")[0] for text in default_strategies(options)]
     num_drafts = parse_numbers("num_drafts", options.num_drafts, "1,2,4")
-    grid = make_grid(texts, num_drafts, lambda text: named_arm(text, options), arm_check(options))
+    grid = make_grid(texts, num_drafts, options.engine, lambda text: named_arm(text, options), arm_check(options))
     as_typed = [replace(arm, label=text) for arm, text in zip(grid.arms, grid.arguments, strict=True)]
     check_different(as_typed, options, arm_check(options))
     config = plan_config(options, grid.arms)

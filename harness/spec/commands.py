@@ -29,7 +29,7 @@ class SweepOptions(RunOptions):
         RunOptions,
         "strategy",
         help="A strategy, as in `specbench run`; with k=... only this number of drafts is measured. Repeatable. "
-        "no-spec is always added. Default: those of `run`.",
+        "Each engine's no-spec is always added. Default: those of `run`.",
         group="The sweep",
     )
     num_drafts: str = _swept("1,2,4", "Drafts per round (k) of every strategy that does not set it, as 1,2,4.")
@@ -117,7 +117,7 @@ class CertifyOptions(RunOptions):
         "tensor_parallel_size draft_tensor_parallel_size all_reduce output_dir label format quiet progress",
     )
 
-    strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}; no-spec is always added.")
+    strategy: tuple[str, ...] = changed(RunOptions, "strategy", help=f"{_ARM}; each engine's no-spec is always added.")
     cover: str | None = _arms(
         None,
         "Instead of --strategy: at most 34 arms that cover every legal pair of switch values on this machine.",

@@ -1,4 +1,5 @@
-"""The arms of a sweep: strategy arguments times numbers of drafts, always including no-spec.
+"""The arms of a sweep: strategy arguments times numbers of drafts, always including each engine's
+no-spec.
 
 An argument with its own number of drafts is kept unchanged. An illegal arm of the grid becomes a row with the reason;
 an argument without any legal arm is bad input.
@@ -6,7 +7,7 @@ an argument without any legal arm is bad input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from specbench.harness.registry import BASELINE, STRATEGIES, strategy_class
@@ -29,15 +30,14 @@ class Grid:
     notes: tuple[str, ...] = ()
 
 
-def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm, check: CheckArm) -> Grid:
-    """`make`: parses the text of an arm, under the command's switches. ValueError for an argument that cannot be parsed
-    or none of whose arms can run."""
-    notes = []
-    if not any(parse_arm(text).strategy == BASELINE for text in arguments):
-        engine = parse_arm(arguments[0]).engine_name
-        baseline = f"{engine}/{BASELINE}" if engine else BASELINE
-        arguments = [baseline, *arguments]
-        notes.append(f"{baseline} was added: every speed-up is measured against it")
+def make_grid(
+    arguments: Sequence[str], num_drafts: Sequence[int], default_engine: str, make: MakeArm, check: CheckArm
+) -> Grid:
+    """`default_engine`: serves the arms that name none. `make`: parses the text of an arm, under the command's
+    switches. ValueError for an argument that cannot be parsed or none of whose arms can run."""
+    added = list(_missing_baselines(arguments, default_engine))
+    notes = [f"{baseline} was added: every speed-up of its engine is measured against it" for baseline in added]
+    arguments = [*added, *arguments]
     rows: list[SweepArm] = []
     arms: list[ArmConfig] = []
     of_arms: list[str] = []
@@ -61,6 +61,19 @@ def make_grid(arguments: Sequence[str], num_drafts: Sequence[int], make: MakeArm
         if len(arms) == num_before:
             raise ValueError(f"strategy: {argument}: none of its arms can run; {refused[0]}")
     return Grid(rows=tuple(rows), arms=tuple(arms), arguments=tuple(of_arms), notes=tuple(notes))
+
+
+def _missing_baselines(arguments: Sequence[str], default_engine: str) -> Iterator[str]:
+    """no-spec for each engine without one, in the program of its first arm. The user's own server gets none beside
+    other baselines: only the user knows how to run it without speculation."""
+    arms = [(arm.engine_name or default_engine, arm) for arm in map(parse_arm, arguments)]
+    having = {engine for engine, arm in arms if arm.strategy == BASELINE}
+    for engine, arm in arms:
+        if engine in having or (having and arm.engine.keys() & {"command", "url"}):
+            continue
+        having.add(engine)
+        name = f"{arm.engine_name}/{BASELINE}" if arm.engine_name else BASELINE
+        yield with_pairs(name, [f"{key}={arm.engine[key]}" for key in ("python", "ref") if key in arm.engine])
 
 
 def _expanded(argument: str, num_drafts: Sequence[int]) -> list[tuple[str, int | None]]:

@@ -14,7 +14,7 @@ from specbench.harness.spec.options import parse_numbers
 
 def grid(arguments, num_drafts=(1, 2), **engine):
     check = functools.partial(resolve_arm, device="cpu", synthetic_weights=False)
-    return make_grid(arguments, num_drafts, lambda text: parse_arm(text, engine), check)
+    return make_grid(arguments, num_drafts, "specbench", lambda text: parse_arm(text, engine), check)
 
 
 def test_every_strategy_at_every_number_of_drafts():
@@ -33,6 +33,26 @@ def test_the_baseline_is_added_and_said():
     made = grid(["ngram"])
     assert made.rows[0].label == "no-spec" and "no-spec was added" in made.notes[0]
     assert grid(["no-spec:graph=none", "ngram"]).notes == ()
+
+
+def of_engines(arguments):
+    return make_grid(arguments, (2,), "specbench", parse_arm, lambda arm: arm).rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "added"),
+    [
+        (["ngram", "vllm/ngram", "vllm/mtp"], ["no-spec", "vllm/no-spec"]),
+        (["no-spec", "vllm/ngram"], ["vllm/no-spec"]),
+        (["ngram", "vllm/no-spec"], ["no-spec"]),
+        (["specbench/no-spec", "ngram"], []),
+        (["vllm/ngram:python=/a/python,k=3"], ["vllm/no-spec:python=/a/python"]),
+        (["no-spec", "openai/as-served:url=http://a/v1", "vllm/ngram:command=serve"], []),
+    ],
+)
+def test_every_engine_has_its_own_baseline(arguments, added):
+    labels = [row.label for row in of_engines(arguments)]
+    assert [label for label in labels if "no-spec" in label and label not in arguments] == added
 
 
 def test_an_argument_with_its_own_number_stays():
