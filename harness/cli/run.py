@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
+
+import typer
 
 from specbench.harness.spec.options import RunOptions
 
@@ -67,6 +70,9 @@ def run(options: RunOptions) -> None:
     joined = ablation_table(views) if len(views) > 1 and options.format != "json" else None
     if joined is not None:
         print_tables(joined)
+    if not_started := ",".join(map(str, options.sizes[len(views) :])):  # interrupted before these
+        again = shlex.join([*typed_command(), "--batch-sizes", not_started])
+        typer.echo(f"specbench: not started: concurrency {not_started}. Measure with: {again}", err=True)
     end(max(codes))
 
 

@@ -85,6 +85,15 @@ def test_ctrl_c_before_anything_is_measured(toy, only_run):
     assert only_run().done_blocks() == set() and "not run" in out
 
 
+def test_sizes_that_were_not_started_are_said(toy, runs):
+    code, _, err = signalled([*toy, "-s", "no-spec", "--batch-sizes", "1,2,3"], signal.SIGINT, block=2)
+    assert code == 130 and len(list(runs.iterdir())) == 2, err
+    resumes, rest = err.splitlines()[-2:]
+    assert "Continue with: specbench run --resume" in resumes and "-b2-" in resumes
+    assert rest.startswith("specbench: not started: concurrency 3. Measure with: specbench run --load-format dummy ")
+    assert rest.endswith(" --batch-sizes 1,2,3 --batch-sizes 3"), "the last one counts"
+
+
 def test_nothing_to_do(cli, toy, only_run):
     cli(*toy, "-s", "no-spec")
     table = cli("show", only_run().path).stdout
