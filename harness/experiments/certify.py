@@ -22,6 +22,7 @@ from specbench.harness.spec.devices import pick_device
 from specbench.harness.spec.plan import named_arm, without_program
 from specbench.harness.spec.same_arms import check_different
 from specbench.harness.store.arm_record import Fact
+from specbench.harness.store.prompts import FILE as PROMPTS
 from specbench.harness.store.run_directory import RunDirectory
 
 from .session import Destination, Session, check_writable, resume_by
@@ -127,7 +128,8 @@ def _hold(session: Session[RunDirectory], run: PreparedRun, where: RunDirectory 
 
 
 def _close(directory: RunDirectory, status: str | None) -> None:
-    if not (directory.done_blocks() or directory.failed_blocks()):  # created for the certificate
+    is_run = (directory.path / PROMPTS).is_file()  # written before its first block; older runs have none
+    if not (is_run or directory.done_blocks() or directory.failed_blocks()):  # created for the certificate
         directory.finish(None, status or "complete")
 
 

@@ -45,14 +45,20 @@ def test_the_other_arms_go_on(cli, toy, only_run, ngram_breaks):
     assert "Traceback" in (run.path / "errors.log").read_text()
 
 
-def test_a_certificate_does_not_complete_a_run_that_failed(cli, toy, only_run):
+@pytest.mark.parametrize(
+    ("stop", "code", "status"), [(ZeroDivisionError, 1, "failed"), (KeyboardInterrupt, 130, "interrupted")]
+)
+def test_a_certificate_does_not_complete_a_run_without_blocks(cli, toy, only_run, stop, code, status):
+    def measure(*args):
+        raise stop
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NativeDeployment, "measure", lambda *args: 1 / 0)
-        assert cli(*toy, "-s", "ngram:k=2").exit_code == 1
-    failed = only_run().record
-    assert failed.status == "failed" and failed.results is not None
+        patch.setattr(NativeDeployment, "measure", measure)
+        assert cli(*toy, "-s", "ngram:k=2").exit_code == code
+    before = only_run().record
+    assert before.status == status and before.results is not None
     assert cli("certify", "--run", only_run().path, "--temperature", 0).exit_code == 0
-    assert only_run().record == failed
+    assert only_run().record == before
 
 
 def test_json_with_a_failed_arm(cli, toy, ngram_breaks):
