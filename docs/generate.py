@@ -154,20 +154,26 @@ def _walk(path: str, command: click.Command) -> Iterator[tuple[str, click.Comman
 
 
 def _command(path: str, command: click.Command) -> str:
-    about, _, examples = inspect.cleandoc(command.help or "").partition("Examples:")
+    about, examples, *_ = *re.split("^Examples?:$", inspect.cleandoc(command.help or ""), flags=re.MULTILINE), ""
     examples = "\n".join(" ".join(line.split()) for line in re.split(r"\n\s*\n", examples.strip()))
     rows = []
     for parameter in command.params:
         if parameter.param_type_name == "option":
             name = ", ".join(f"`{flag}`" for flag in (*parameter.opts, *parameter.secondary_opts))
-            shown = parameter.default not in (None, False, ()) and not callable(parameter.default)
+            shown = str(parameter.default) not in ("None", "False", "()", "") and not callable(parameter.default)
             default = f"`{parameter.default}`" if shown else ""
             if parameter.name != "help":
                 rows.append((name, default, parameter.help or ""))
         else:
             rows.append((f"`{(parameter.name or '').upper()}`", "", getattr(parameter, "help", None) or ""))
-    parts = [f"## {path}", " ".join(about.split("\n\n")[0].split())]
-    parts += [" ".join(part.split()) for part in about.strip().split("\n\n")[1:]]
+    indented = re.compile(r"((?:^  .*\n+)+)", re.MULTILINE)
+    parts = [f"## {path}"]
+    for text in indented.split(about.strip() + "\n"):
+        if text.startswith("  "):
+            file = inspect.cleandoc(text).replace("\\[", "[")  # as rich prints it
+            parts.append(f"```\n{file}\n```")
+        else:
+            parts += [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
     parts += [f"```\n{examples}\n```"] * bool(examples) + [_table(("option", "default", "meaning"), rows)] * bool(rows)
     return "\n\n".join(parts)
 

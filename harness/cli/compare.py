@@ -21,7 +21,7 @@ MIN_EFFECT = "1%"
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUNS...")],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUN")],
     baseline: Annotated[
         str | None,
         typer.Option(

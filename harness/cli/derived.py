@@ -29,6 +29,10 @@ class Command(TyperCommand):
     """Accepts the spellings of other engines, reports the new names of renamed options, and rejects empty values,
     values of the wrong type and files that cannot be opened, with a line that names them as the user did."""
 
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.help = _without_line_breaks(self.help or "")
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[__name__] = written_keys(args)
         with self._naming_as_written(ctx):
@@ -74,6 +78,12 @@ class Command(TyperCommand):
                     if _HALF_PAIR.search(str(one)):
                         raise ValueError(f"{name}: {str(one)!r} is not UTF-8; allowed: text in UTF-8") from error
                 raise
+
+
+def _without_line_breaks(docstring: str) -> str:
+    """Paragraphs as single lines, which a terminal of any width wraps; indented ones (examples, a file) as they are."""
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(part if part.startswith(" ") else part.replace("\n", " ") for part in paragraphs)
 
 
 def _given_as(file: object, typed: Mapping[str, Any]) -> str | None:

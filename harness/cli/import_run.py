@@ -17,7 +17,7 @@ def import_run(
         typer.Argument(
             help="Result files of `vllm bench serve`, `sglang.bench_serving`, aiperf or guidellm, recognised by their "
             "contents.",
-            metavar="FILES...",
+            metavar="FILE",
         ),
     ],
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Parent of the run directory.")] = Path("runs"),

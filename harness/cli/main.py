@@ -38,11 +38,11 @@ from .train_head import train_head
 
 _FIRST = """Start with:
 
-specbench run --num-prompts 8      (which strategy is fastest here?)
+specbench run --num-prompts 8    # which strategy is fastest here?
 
-specbench list      (which strategies and switches are supported here?)
+specbench list                   # what is supported here?
 
-specbench show runs/RUN      (print a stored run again)
+specbench show runs/RUN          # print a stored run again
 """
 _MEASURE, _JUDGE, _LOOK, _OTHER = "Measure", "Compare and gate", "Inspect", "Machine, data, heads"
 

@@ -14,9 +14,7 @@ from .output import format_option, print_view, print_where
 def pool(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            help="Directories of runs of one repeat that measured the same, two or more.", metavar="RUNS..."
-        ),
+        typer.Argument(help="Directories of runs of one repeat that measured the same, two or more.", metavar="RUN"),
     ],
     output_dir: Annotated[Path, typer.Option("--output-dir", "-o", help="Parent of the run directory.")] = Path("runs"),
     label: Annotated[str, typer.Option(help="Word in the name of the run directory.")] = "pooled",
@@ -32,7 +30,7 @@ def pool(
 
     Examples:
 
-      specbench run --recipe sglang-pr-6995 --num-repeats 1 --label tp2      (today, tonight and tomorrow)
+      specbench run --recipe sglang-pr-6995 --num-repeats 1 --label tp2    # today, tonight and tomorrow
 
       specbench pool runs/*-tp2-*
     """

@@ -168,7 +168,7 @@ def test_usage(cli, toy, runs, options, words):
     [
         ("bound", "Missing argument 'RUN'"),
         ("run --head", "'--head' requires an argument"),
-        ("import", "Missing argument 'FILES...'"),
+        ("import", "Missing argument 'FILE'"),
         ("history show /tmp --last 0", "last: '0' is not allowed; "),
         ("power --aa x", "aa: 'x' is not a whole number"),
         ("accuracy --prompt-logprobs 3", "No such option: --prompt-logprobs"),

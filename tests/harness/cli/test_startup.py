@@ -94,3 +94,15 @@ def test_importing_the_package_loads_nothing_of_it():
         ).returncode
         == 0
     )
+
+
+def test_help_fills_the_lines_of_a_narrow_terminal():
+    """Only a word that does not fit ends a line: no line break of a docstring is kept."""
+    environment = {"PYTHONPATH": str(ROOT / ".ns"), "PATH": "", "COLUMNS": "80"}
+    words = [sys.executable, "-m", "specbench", "ab", "--help"]
+    lines = (
+        subprocess.run(words, capture_output=True, text=True, env=environment).stdout.split("Examples:")[0].splitlines()
+    )
+    broken = [(one, two) for one, two in zip(lines, lines[1:], strict=False) if one.strip() and two.strip()]
+    assert len(broken) > 10
+    assert not [one for one, two in broken if len(one.rstrip()) + len(two.split()[0]) < 78]
