@@ -57,9 +57,12 @@ def plan_run(options: RunOptions, check: CheckArm) -> RunPlan:
 
 
 def acceptance_note(options: RunOptions) -> str:
-    """The source of measured acceptance; empty for any other kind."""
-    found = find_measured(options.acceptance)
-    return "" if found is None else found.note
+    """The sources of measured acceptance, of all arms and of single ones; empty for any other kind."""
+    arms = [parse_arm(text) for text in options.strategy]
+    if isinstance(options.file, Recipe):  # under its switches, --acceptance replaces what its arms set
+        arms = [] if "acceptance" in options.given else arms or [each.arm for each in options.file.arms]
+    texts = dict.fromkeys([options.acceptance, *(arm.engine.get("acceptance") for arm in arms)])
+    return "; ".join(found.note for text in texts if (found := find_measured(text)))
 
 
 def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:

@@ -13,7 +13,7 @@ from specbench.harness.spec.ablation import ablate, parse_ablations
 from specbench.harness.spec.arm import Switches, parse_arm, with_switches
 from specbench.harness.spec.measured_acceptance import find_measured, measured_acceptances, with_measured_rates
 from specbench.harness.spec.options import RunOptions
-from specbench.harness.spec.plan import recipe_arms
+from specbench.harness.spec.plan import acceptance_note, recipe_arms
 from specbench.harness.spec.recipe_files import base_summaries, load_base, load_recipe, recipe_names, recipe_summaries
 from specbench.reports.run.recipe_table import check_columns
 
@@ -232,6 +232,20 @@ def test_measured_acceptance_says_what_was_measured_and_unknown_names_are_refuse
     assert find_measured("synthetic:2") is None and find_measured(None) is None
     with pytest.raises(ValueError, match="'measured:x' is not known; allowed: measured:sharegpt, measured:gsm8k"):
         find_measured("measured:x")
+
+
+def note_of(**options) -> str:
+    return acceptance_note(RunOptions.of(options))
+
+
+def test_measured_acceptance_of_a_single_arm_has_its_note_too(tmp_path):
+    sharegpt, gsm8k = (find_measured(f"measured:{name}").note for name in ("sharegpt", "gsm8k"))
+    arms = ("no-spec", "ngram:acceptance=measured:gsm8k", "ngram:k=2,acceptance=measured:gsm8k")
+    assert note_of(strategy=arms) == gsm8k and note_of(strategy=arms[:1]) == ""
+    assert note_of(strategy=arms, acceptance="measured:sharegpt") == f"{sharegpt}; {gsm8k}"
+    recipe = write(tmp_path, '[[arm]]\nstrategy = "ngram"\nacceptance = "measured:gsm8k"')
+    assert note_of(recipe=recipe) == gsm8k
+    assert note_of(recipe=recipe, acceptance="measured:sharegpt") == sharegpt, "which replaces the arm's own"
 
 
 def check_on(device: str):
