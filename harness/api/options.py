@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from specbench.harness.spec.fields import Option, named_values, option_named, values_of
 from specbench.harness.spec.options import OutputOptions, RunOptions
+from specbench.harness.spec.spellings import by_own_name
 
 Value = str | int | float | bool | Path | Sequence[str] | Sequence[int] | None
 Side = str | Mapping[str, Value]
@@ -38,8 +39,10 @@ def side_text(side: Side) -> str:
 def words_of(named: Mapping[str, Value], schema: Mapping[str, Option]) -> list[str]:
     """`--name value ...`; several values repeat the flag, or become 1,2,4 for an option that takes such a list.
 
-    ValueError as for `values_of`: no words would mean the default.
+    ValueError as for `values_of`: no words would mean the default; and for two spellings of one option.
     """
+    given = (name for name, value in named.items() if value is not None)
+    by_own_name(given, lambda name: said.name if (said := option_named(name, schema)) else name)
     words: list[str] = []
     for name, value in named.items():
         said = option_named(name, schema)

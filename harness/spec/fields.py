@@ -18,7 +18,7 @@ from typing import ClassVar, TypeVar
 
 from specbench.harness.text import nearest
 
-from .spellings import as_written, canonical, check_keys, check_renamed, key_of, one_each
+from .spellings import as_written, by_own_name, canonical, check_keys, check_renamed, key_of, one_each
 
 Value = str | int | float | bool | Path | tuple[str, ...] | tuple[int, ...] | tuple[float, ...] | None
 AnyOptions = TypeVar("AnyOptions", bound="Options")
@@ -238,7 +238,7 @@ def refuse_empty(name: str, value: object) -> None:
 
 def checked_table(table: Mapping[str, object], schema: Mapping[str, Option], where: str) -> dict[str, Value]:
     """The options in a TOML table. ValueError for an unknown key or a value of the wrong type."""
-    written = {canonical(key, schema): key for key in table}
+    written = by_own_name(table, lambda key: canonical(key, schema), f"{where}.")
     named = {key: table[own] for key, own in written.items()}
     check_keys(named, tuple(schema), where)
     return {key: _plain_value(schema[key], value, f"{where}.{written[key]}") for key, value in named.items()}

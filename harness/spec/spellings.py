@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from specbench.harness.text import nearest
@@ -71,6 +71,15 @@ def canonical(word: str, known: Collection[str]) -> str:
         return word
     spelled = dashes + (ours.replace("_", "-") if dashes else ours)
     return spelled + equals + value if spelled in known else word
+
+
+def by_own_name(keys: Iterable[str], own: Callable[[str], str], where: str = "") -> dict[str, str]:
+    """The keys as written, by their `own` name. ValueError for two spellings of one: a single value would count."""
+    written: dict[str, str] = {}
+    for key in keys:
+        if (other := written.setdefault(own(key), key)) != key:
+            raise ValueError(f"{where}{key}: is another spelling of {other}; give one of the two")
+    return written
 
 
 def key_of(flag: str) -> str:

@@ -97,6 +97,8 @@ def test_a_side_may_be_what_both_have_in_common_and_an_experiment_goes_on(toy):
     assert specbench.ab("", "", resume=result.path).path == result.path, "nothing was left to measure"
     with pytest.raises(ValueError, match="a: name the sides with"):
         specbench.ab("", "", **both)
+    with pytest.raises(ValueError, match="num_speculative_tokens: is another spelling of k"):
+        specbench.ab({}, {"k": 2, "num_speculative_tokens": 3}, **both)
 
 
 def test_the_recorded_command_has_several_values_as_words(toy):
@@ -111,6 +113,8 @@ def test_the_recorded_command_has_several_values_as_words(toy):
         ({"strategy": "nospec"}, "'nospec' is not known"),
         ({"num_prompt": 3}, "No such option: num_prompt"),
         ({"num_prompts": 0}, "num_prompts"),
+        ({"k": 2, "num_speculative_tokens": 3}, "num_speculative_tokens: is another spelling of k; give one of the"),
+        ({"s": "no-spec", "strategy": "ngram"}, "strategy: is another spelling of s"),
         ({"dtype": "int4"}, "dtype: 'int4' is not known; allowed: "),
         ({"block_size": -1}, "^block_size: -1 is not allowed"),
         ({"strategy": []}, r"strategy: \[\] is empty; give one or more, or leave it out for the default"),

@@ -120,6 +120,7 @@ def test_6995_sends_sglangs_lengths():
         ("[run]\nlogit_bias = [1]", "run.logit_bias: 1 is not allowed; allowed: str"),
         ("[run]\nstop_token_id = [1, 'a']", "run.stop_token_id: 'a' is not allowed; allowed: int"),
         ("[run]\nbanned_token_ids = [true]", "run.banned_token_ids: True is not allowed; allowed: int"),
+        ("[run]\nk = 2\nnum_speculative_tokens = 3", "run.num_speculative_tokens: is another spelling of k; give one"),
         ("[run]\nlabel = 'x'", "run: unknown key 'label'"),
         ("run = 3", r"run: 3 is not allowed; allowed: a table \[run\]"),
         ("arm = 3", r"arm: 3 is not allowed; allowed: \[\[arm\]\] tables"),
