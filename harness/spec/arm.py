@@ -104,12 +104,14 @@ class Switches:
 def parse_arm(text: str, defaults: Mapping[str, str] | None = None) -> ArmConfig:
     """`[engine/]name` or `[engine/]name:key=value,key=value`; `defaults` are engine keys given for all arms.
 
-    Raises ValueError for a pair without `=` or a key given twice.
+    Raises ValueError for an empty engine, a pair without `=` or a key given twice.
     """
     name, colon, body = text.partition(":")
     if colon and not body:
         raise ValueError(f"strategy: {text!r}: nothing follows the colon; allowed: {name}, or {name}:key=value")
-    engine_name, _, strategy = name.rpartition("/")
+    engine_name, slash, strategy = name.rpartition("/")
+    if slash and not engine_name:
+        raise ValueError(f"strategy: {text!r}: nothing precedes the slash; allowed: {strategy}, or ENGINE/{strategy}")
     pairs: dict[str, str] = {}
     for pair in body.split(",") if colon else ():
         key, equals, value = pair.partition("=")

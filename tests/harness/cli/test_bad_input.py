@@ -86,6 +86,7 @@ OPTIONS = [
     ("-s ngram:k=4 -s ngram:k=04", "ngram: k='04' is not a whole number as numbers are written"),
     ("-s ngram:k=" + "9" * 5000, "ngram: k='999999"),
     ("-s ngram:", "strategy: 'ngram:': nothing follows the colon; allowed: ngram, or ngram:key=value"),
+    ("-s /ngram", "strategy: '/ngram': nothing precedes the slash; allowed: ngram, or ENGINE/ngram"),
     ("-s ngram:k=4,", "strategy: 'ngram:k=4,': '' is not key=value"),
     ("-s no-spec:status_lag=²", "status_lag: '²' is not a whole number"),
     ("--dataset-path prompts.jsonl", "dataset_path is 'prompts.jsonl'; the data set random does not read a file"),
