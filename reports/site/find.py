@@ -46,10 +46,13 @@ def histories(paths: Iterable[Path]) -> list[Path]:
 
 def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
     """Runs one level below, in the folder `runs`, and in sweeps there. A folder that is named like a run but has no
-    run.json is reported."""
+    run.json, or whose name is not UTF-8, is reported."""
     found, problems = [], []
     for child in _folders(folder):
-        if child.is_symlink():
+        name = str(child).encode(errors="backslashreplace").decode()
+        if name != str(child):  # no page can show it
+            problems.append(Problem(path=name, reason=f"{name}: its name is not UTF-8; rename it"))
+        elif child.is_symlink():
             problems.append(Problem(path=str(child), reason=f"{child}: is a symbolic link, which is never followed"))
         elif (child / "run.json").is_file():
             found.append(child.resolve())

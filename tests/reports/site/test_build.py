@@ -272,6 +272,16 @@ def test_folders_of_runs_are_looked_into(run, tmp_path):
     assert len(found) == 2 and [p.reason for p in problems] == [f"{tmp_path / 'missing'}: there is no such directory"]
 
 
+def test_a_folder_whose_name_is_not_utf8_does_not_stop_the_others(run, tmp_path):
+    copied(run, tmp_path / "runs", 1, started=BEGAN, sha="b" * 40)
+    shutil.copytree(run, tmp_path / "runs" / "\udcff")
+    built = build_site([tmp_path / "runs"], tmp_path / "site")
+    assert built.num_runs == 1
+    assert [p.path for p in built.problems] == [f"{tmp_path}/runs/\\udcff"] and "is not UTF-8" in built.problems[
+        0
+    ].reason
+
+
 def test_pictures_from_the_same_values(run, tmp_path):
     copied(run, tmp_path / "runs", 1, started="2026-02-02T00:00:00Z", sha="b" * 40)
     experiment_run(tmp_path / "runs", change=0.03)
