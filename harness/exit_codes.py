@@ -18,3 +18,7 @@ class ExitCode(IntEnum):
 
 class NotComparableError(ValueError):
     """Ends with ExitCode.NOT_COMPARABLE: the sides differ in what must be the same for their figures to be compared."""
+
+
+class InvalidError(ValueError):
+    """Ends with ExitCode.INVALID: what was measured is not enough."""

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from specbench.harness.exit_codes import ExitCode, NotComparableError
+from specbench.harness.exit_codes import ExitCode, InvalidError, NotComparableError
 from specbench.harness.run.interrupts import StoppedAtOnce
 
 from .ab import ab
@@ -64,6 +64,8 @@ class _Root(TyperGroup):
             _end(f"error: {error.format_message()}", ExitCode.BAD_INPUT)
         except NotComparableError as error:
             _end(f"error: {error}", ExitCode.NOT_COMPARABLE)
+        except InvalidError as error:
+            _end(f"error: {error}", ExitCode.INVALID)
         except ValueError as error:
             _end(f"error: {error}", ExitCode.BAD_INPUT)
         except OSError as error:

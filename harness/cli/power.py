@@ -21,8 +21,8 @@ def power(options: PowerOptions, words: list[str]) -> None:
     $SPECBENCH_CACHE/noise (~/.cache/specbench/noise), and `specbench ab` reads it before it starts. Without --aa the
     latest stored one is shown.
 
-    Exit code: 0 measured, 2 bad input, 4 the A/A itself is invalid (blocks rejected, or a change between
-    identical sides), 130 interrupted.
+    Exit code: 0 measured, 2 bad input, 4 the A/A itself is invalid (blocks rejected, fewer than two that count, or
+    a change between identical sides), 130 interrupted.
 
     Examples:
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from specbench.harness.exit_codes import InvalidError
 from specbench.harness.stats.paired import Shared, paired
 from specbench.harness.stats.power import as_fraction, mde, pairs_needed
 from specbench.harness.stats.verdict import IMPROVED, MIN_EFFECT, MIN_PAIRS, REGRESSED, decide
@@ -27,12 +28,12 @@ _SEED = 20_078  # fixed: the same blocks always give the same floor
 
 
 def noise_floor(judged: Judgement, run: RunRecord) -> NoiseFloor:
-    """The noise floor from an A/A experiment (`ab.json`); ValueError with too few blocks."""
+    """The noise floor from an A/A experiment (`ab.json`); InvalidError with too few blocks."""
     metrics = tuple(_metric(m, judged.plan.min_effect) for m in judged.metrics if m.num_pairs >= 2)
     if judged.num_kept < 2 or not metrics:
         reasons = sorted({reason for block in judged.blocks for reason in block.reasons})
         rejected = f", {judged.num_rejected} are rejected ({'; '.join(reasons)})" if reasons else ""
-        raise ValueError(
+        raise InvalidError(
             f"aa: {judged.num_kept} blocks are valid, too few to estimate a spread{rejected}; measure more"
         )
     return NoiseFloor(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from specbench.harness.engines.native.deployment import NativeDeployment
 from specbench.harness.experiments import ab_sides
 from specbench.harness.run.runner import Arms
 from specbench.harness.store.run_directory import RunDirectory
@@ -126,6 +127,23 @@ def test_an_interrupted_floor_names_its_own_command(cli, small, runs, monkeypatc
     shown = cli("show", run)
     assert shown.exit_code == 0 and "1 of 2 blocks count" in shown.stdout
     assert cli("power", "--resume", run).exit_code == 0 and (run / "noise.json").exists()
+
+
+def test_a_single_block_that_counts_is_an_invalid_measurement(cli, small, runs, monkeypatch):
+    ran = []
+
+    def measure(self, load, sink, whole=NativeDeployment.measure):
+        ran.append(self)
+        if len(ran) > 2:
+            raise RuntimeError("broken")
+        whole(self, load, sink)
+
+    monkeypatch.setattr(NativeDeployment, "measure", measure)
+    result = cli("power", "--aa", 2, "--in-process", "-s", "ngram:k=2", *small)
+    assert result.exit_code == 4, result.output
+    assert "error: aa: 1 blocks are valid, too few to estimate a spread" in result.stderr.splitlines()[-1]
+    (run,) = runs.iterdir()
+    assert (run / "ab.json").exists() and not (run / "noise.json").exists()
 
 
 def test_a_run_of_arms_is_no_floor(cli, toy, runs):
