@@ -41,7 +41,7 @@ def answer(view: RunView) -> str:
     elif _is_noisy(best):
         sentence = f"{row_name(best)} may be faster than {baseline} in TPOT or not: {ratio_text(best)}"
     elif low > 1:
-        sentence = f"{how_much} faster than {baseline} in TPOT"
+        sentence = f"{how_much} as fast as {baseline} in TPOT"
     elif all(_high(arm) < 1 for arm in compared):
         sentence = f"No arm is faster than {baseline} in TPOT: {how_much} as fast"
     else:

@@ -53,7 +53,7 @@ def conventions(view: RunView) -> list[str]:
     num_repeats = sorted({arm.num_repeats for arm in view.arms if arm.num_repeats})
     repeats = " or ".join(map(str, num_repeats)) or "no"
     noun = "repeat" if repeats == "1" else "repeats"
-    lines = [f"TPS, TPOT and TTFT: medians over {repeats} {noun}; spread: (max - min) / 2 of TPS."]
+    lines = [f"TPS, TPOT and TTFT: medians over {repeats} {noun}; spread: half of (max - min) / median of TPS."]
     if any(arm.speedup for arm in view.arms) and not view.record.is_imported:
         lines.append(f"(x): TPS against {_baseline_of(view.arms)} of this run, on the same prompts.")
     intervals = [arm.acceptance.acceptance_length_interval for arm in view.arms if arm.acceptance]

@@ -59,7 +59,7 @@ def test_the_notes_name_every_baseline_of_a_run_with_several(view):
     [
         (
             {"naive": (1.54, 1.41, 1.66)},
-            "naive-eagle is 1.54x [1.41, 1.66] faster than no-spec in TPOT; 6 of 8 outputs equal",
+            "naive-eagle is 1.54x [1.41, 1.66] as fast as no-spec in TPOT; 6 of 8 outputs equal",
         ),
         (
             {"naive": (1.03, 0.97, 1.1)},
@@ -71,7 +71,7 @@ def test_the_notes_name_every_baseline_of_a_run_with_several(view):
             {"naive": (1.5, 1.4, 1.6), "eagle": (1.4, 1.3, 1.45)},
             "|y</b> may be as fast as naive-eagle; 6 of 8 outputs equal.",
         ),
-        ({"naive": (1.5, 1.4, 1.6), "eagle": (1.2, 1.1, 1.39)}, "faster than no-spec in TPOT; 6 of 8 outputs equal."),
+        ({"naive": (1.5, 1.4, 1.6), "eagle": (1.2, 1.1, 1.39)}, "as fast as no-spec in TPOT; 6 of 8 outputs equal."),
         (
             {"naive": (1.47, 0.25, 9.0), "eagle": (0.6, 0.31, 1.54)},
             "naive-eagle may be faster than no-spec in TPOT or not: inconclusive [0.25, 9.00]; ",
@@ -82,7 +82,7 @@ def test_the_notes_name_every_baseline_of_a_run_with_several(view):
         ),
         ({"naive": (11.22, None, None), "eagle": (1.4, 1.3, 1.5)}, "naive-eagle is 11.22x as fast as no-spec in TPOT"),
         ({"naive": (0.5, 0.16, 1.69), "eagle": (0.69, 0.6, 0.98)}, "No arm is clearly faster than no-spec in TPOT: "),
-        ({"naive": (1.47, 0.25, 9.0), "eagle": (1.4, 1.3, 1.5)}, "|y</b> is 1.40x [1.30, 1.50] faster than no-spec"),
+        ({"naive": (1.47, 0.25, 9.0), "eagle": (1.4, 1.3, 1.5)}, "|y</b> is 1.40x [1.30, 1.50] as fast as no-spec"),
         ({}, "no-spec: "),
     ],
 )

@@ -34,7 +34,7 @@ _OF_PLAIN = r"plain: [\d.]+ TPS, TPOT [\d.]+ ms; "
             ("plain:temperature=0", "eagle:temperature=1"),
             r"2 arms were measured, but not under the same load, so there is no speed-up\.",
         ),
-        (("plain", "eagle", "failed"), (), r"eagle is .* faster than plain in TPOT; .*"),
+        (("plain", "eagle", "failed"), (), r"eagle is .* as fast as plain in TPOT; .*"),
     ],
 )
 def test_the_answer_names_the_baseline_and_failed_arms(tmp_path, labels, meta, said):
