@@ -95,8 +95,9 @@ def _scores(checked: Checked) -> Iterator[_Scores]:
             continue
         if rows.empty or other.empty:
             yield _Scores(arm=arm)
-        for names, group in rows.groupby(TASK_KEYS, sort=False) if not other.empty else ():
-            same = other[(other[TASK_KEYS] == list(names)).all(axis=1)]
+            continue
+        for names in pd.concat([rows, other])[TASK_KEYS].drop_duplicates().itertuples(index=False, name=None):
+            same, group = (side[(side[TASK_KEYS] == list(names)).all(axis=1)] for side in (other, rows))
             scored = [side[np.isfinite(side["value"].astype(float))] for side in (same, group)]
             yield _Scores(
                 arm=arm,

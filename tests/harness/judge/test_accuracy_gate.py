@@ -106,6 +106,15 @@ def test_the_baseline_arm_of_the_run_is_the_reference(tmp_path):
         assert found["eagle:k=4"] == status
 
 
+@pytest.mark.parametrize("lacking", ARMS)
+def test_a_task_with_scores_of_one_side_alone_has_no_verdict(tmp_path, lacking):
+    both = [scores(arm, [True] * 400) for arm in ARMS]
+    alone = [scores(arm, [True] * 400, task="arc") for arm in ARMS if arm != lacking]
+    report, results = scored(make_run(tmp_path, Machine()), *both, *alone)
+    assert {r.subject: r.status for r in results} == {"gsm8k, none, exact": PASSED, "arc, none, exact": NO_DATA}
+    assert results[1].reason == "no item with a score on both sides" and report.exit_code == 4
+
+
 def test_a_table_of_other_columns_is_named(tmp_path):
     path = make_run(tmp_path, Machine())
     pd.DataFrame({"x": [1]}).to_parquet(path / "accuracy.parquet")
