@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from specbench.harness.engines.base import Model
 from specbench.harness.registry import WORKLOADS, lookup
@@ -13,7 +14,7 @@ from specbench.harness.run.progress import Progress
 from specbench.harness.spec.conditions import Conditions
 from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.assets.table import asset_of_workload
-from specbench.workloads.base import FROM_A_FILE, GENERATED, Workload, WorkloadRequest, file_of
+from specbench.workloads.base import FROM_A_FILE, FROM_A_PATH, GENERATED, Workload, WorkloadRequest, file_of
 from specbench.workloads.mixture import interleave, requests_of
 
 _loader = partial(lookup, WORKLOADS, kind="dataset-name")
@@ -35,6 +36,9 @@ def check_data_sets(conditions: Conditions) -> None:
             )
         if name in FROM_A_FILE:
             file_of(request)
+        is_stand_in = asset_of_workload(name) is not None and name not in FROM_A_PATH
+        if is_stand_in and request.path and Path(request.path).expanduser().is_dir():
+            raise ValueError(f"dataset_path {request.path} is a directory; the data set {name} reads a file")
 
 
 def load_workload(request: WorkloadRequest, model: Model, progress: Progress) -> Workload:

@@ -112,10 +112,11 @@ def test_paths_that_are_no_model(cli, chat, runs, tmp_path):
     ("given", "said"),
     [
         ("--dataset-name jsonl --dataset-path nowhere.jsonl", "dataset_path nowhere.jsonl does not exist"),
+        ("--dataset-name gsm8k --dataset-path /", "dataset_path / is a directory; the data set gsm8k reads a file"),
         ("--dataset-name jsonl", "workload jsonl needs a file: --dataset-path FILE"),
     ],
 )
-def test_a_missing_file_is_told_before_a_model_is_looked_for(cli, given, said):
+def test_a_path_that_is_no_file_is_told_before_a_model_is_looked_for(cli, given, said):
     done = cli("run", "-s", "no-spec", "--model", "no-such-model", *given.split())
     assert done.exit_code == 2 and said in done.stderr and "no-such-model" not in done.stderr
 
