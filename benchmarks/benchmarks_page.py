@@ -60,8 +60,16 @@ def _short() -> Section:
     graphs, one = (own_round(arm).idle.verify_to_draft_idle_ns for arm in ("eagle", "naive-eagle"))
     equal, _ = experiments()
     facts = (
-        Fact(name="best against vLLM 0.26", value=f"{best.y:.2f}x", note=f"{best.series}, batch {best.x}"),
-        Fact(name="worst against vLLM 0.26", value=f"{worst.y:.2f}x", note=f"{worst.series}, batch {worst.x}"),
+        Fact(
+            name="highest ratio to vLLM 0.26, 8B on one H200",
+            value=f"{best.y:.2f}x",
+            note=f"{best.series}, batch {best.x}",
+        ),
+        Fact(
+            name="lowest ratio to vLLM 0.26, 8B on one H200",
+            value=f"{worst.y:.2f}x",
+            note=f"{worst.series}, batch {worst.x}",
+        ),
         Fact(
             name=f"tokens per round, real prompts, K={sharegpt['k']}",
             value=f"{sharegpt['without_loops']['length']:.2f}",
@@ -94,7 +102,7 @@ def _against_vllm() -> Section:
         f"Llama-3.1-8B's shape on one H200: {ahead['y'].min():.2f}x to {ahead['y'].max():.2f}x vLLM 0.26.0's decode "
         f"tokens/s in {len(ahead)} of {len(newest)} cells, each as last measured.",
         *(f"vLLM is ahead in: {row.series}, batch {row.x}: {row.y:.2f}x." for row in behind.itertuples()),
-        f"Solid, {len(now)} cells: all engines loaded on one card, taking turns. Dashed, {len(before)} cells: "
+        f"Solid, {len(now)} cells: all engines loaded on one GPU, taking turns. Dashed, {len(before)} cells: "
         "measured before kernels for few rows and programmatic dependent launches, one engine after the other.",
         "Random weights, greedy, acceptance forced to 3.0 tokens per round in both engines: only speed is compared.",
     ]

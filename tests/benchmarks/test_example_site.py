@@ -87,8 +87,8 @@ def test_ratios_to_vllm_are_those_of_the_kept_repeats(page):
     newest = drawn | {cell for cell in dashed if cell[:2] not in again}
     slowest, fastest = min(newest, key=_ratio), max(newest, key=_ratio)
     said = text_of(page)
-    assert f"worst against vLLM 0.26 {slowest[2]:.2f}x {slowest[0]}, batch {slowest[1]}" in said
-    assert f"best against vLLM 0.26 {fastest[2]:.2f}x {fastest[0]}, batch {fastest[1]}" in said
+    assert f"lowest ratio to vLLM 0.26, 8B on one H200 {slowest[2]:.2f}x {slowest[0]}, batch {slowest[1]}" in said
+    assert f"highest ratio to vLLM 0.26, 8B on one H200 {fastest[2]:.2f}x {fastest[0]}, batch {fastest[1]}" in said
     assert f"in {sum(cell[2] >= 1 for cell in newest)} of {len(newest)} cells, each as last measured." in said
 
 

@@ -39,9 +39,7 @@ def _rows(page: str, heading: str, *starts: str) -> list[list[str]]:
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_all_reduce(num_ranks):
     kept = _kept(f"all-reduce-h200-x{num_ranks}.json")
-    rows = [
-        row for row in _rows("kernels.md", "One all-reduce on two and four cards", "| ") if row[0] == str(num_ranks)
-    ]
+    rows = [row for row in _rows("kernels.md", "One all-reduce on two and four GPUs", "| ") if row[0] == str(num_ranks)]
     assert len(rows) == len(kept["repeats_us"]) == 11
     for (_, size, *figures, auto), (num_bytes, repeats) in zip(rows, kept["repeats_us"].items(), strict=True):
         medians = {name: statistics.median(repeats[name]) for name in MEASURED}
@@ -207,7 +205,7 @@ def test_norms_in_products():
     again = {
         (each["shape"], each["rows"]): each["ratios"]["deferred"] for each in kept["copied_ahead"] if each["run"] == 2
     }
-    rows = _rows("kernels.md", "Norms done by the products around them", "| llama", "| qwen", "| smollm2")
+    rows = _rows("kernels.md", "Norms fused into the GEMMs around them", "| llama", "| qwen", "| smollm2")
     used = [each for each in kept["norms"] if each["is_used"]]
     for shown, each in zip(rows, used, strict=True):
         own, new = each["norms_of_their_own_us"], each["in_products_us"]
@@ -243,7 +241,7 @@ def test_sustained_rounds():
 
 
 def test_sglang_beside():
-    rows = _rows("race.md", "Beside SGLang", "| llama", "| smollm2")
+    rows = _rows("race.md", "Against SGLang", "| llama", "| smollm2")
     for row, cell in zip(rows, _kept("decode-race-h200-sglang.json"), strict=True):
         assert row[:3] == [cell["shape"], str(cell["k"]), str(cell["batch"])] and row[9] == str(len(cell["ours_tps"]))
         tps = [cell[f"{side}_tps"] for side in ("ours", "vllm", "sglang")]
