@@ -65,8 +65,9 @@ def test_a_reader_that_has_seen_enough_is_no_error(command):
     assert done.returncode == (1 if command == "list" else 0) and done.stderr == ""
 
 
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("module", ["typer", "specbench.harness.cli.run", "rich"])
-def test_ctrl_c_while_it_starts_is_no_traceback(tmp_path, module):
+def test_a_signal_while_it_starts_is_no_traceback(tmp_path, module, number):
     """The signal comes while `module` is imported, by a finder that sends it."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
@@ -74,7 +75,7 @@ def test_ctrl_c_while_it_starts_is_no_traceback(tmp_path, module):
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {module!r}:\n"
-        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        f"            os.kill(os.getpid(), signal.{number})\n"
         "sys.meta_path.insert(0, Finder())\n"
     )
     environment = {"PYTHONPATH": f"{tmp_path}:{ROOT / '.ns'}", "PATH": ""}
