@@ -147,8 +147,8 @@ def _cells() -> Section:
         for row in kept.decode_cells().itertuples()
     ]
     notes = (
-        "TPS: medians over all turns; vLLM runs in process. Ratio: specbench / vLLM, median and range over turns. One "
-        "timing of a SmolLM2 cell takes 40 to 350 ms, so host noise shows in its ranges.",
+        "TPS: medians over all turns; vLLM runs in process. Ratio: specbench / vLLM, median and range over turns. "
+        "A figure of SmolLM2 covers half a second of decoding, one of 8B two, so host noise shows in SmolLM2's ranges.",
         "Identical: greedy outputs with real acceptance that equal those of specbench's eager engine without "
         "speculation; the others differ at a near-tie.",
     )
