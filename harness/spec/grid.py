@@ -1,5 +1,4 @@
-"""The arms of a sweep: strategy arguments times numbers of drafts, always including each engine's
-no-spec.
+"""The arms of a sweep: strategy arguments times numbers of drafts, always including each engine's no-spec.
 
 An argument with its own number of drafts is kept unchanged. An illegal arm of the grid becomes a row with the reason;
 an argument without any legal arm is bad input.
