@@ -32,8 +32,13 @@ class _Choice(Counts):
     meta_info: SpecTokensDetails | None = None
 
 
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None  # some say -1 where they do not know
+class _PromptDetails(Counts):
+    cached_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.cached_tokens == -1:  # what some servers say where they do not know
+            self.cached_tokens = None
+        super().__post_init__()
 
 
 class _Usage(Counts):
@@ -163,7 +168,7 @@ class _Reader:
             answer.num_prompt_tokens = usage.prompt_tokens
         if usage.completion_tokens is not None:
             answer.num_output_tokens = usage.completion_tokens
-        if details.cached_tokens is not None and details.cached_tokens >= 0:
+        if details.cached_tokens is not None:
             answer.num_cached_tokens = details.cached_tokens
 
     def _take_choice(self, t_ns: int, choice: _Choice, timings: Timings | None) -> None:

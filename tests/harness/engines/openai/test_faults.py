@@ -56,6 +56,7 @@ def test_one_request_fails_and_the_others_do_not(serve, monkeypatch, fault, said
             "malformed chunk: completion_tokens is 1180591620717411303424; allowed: 0 to ",
         ),
         ("prompt_tokens=-1", "malformed chunk: prompt_tokens is -1; allowed: 0 to 2147483647"),
+        ("cached_tokens=-7", "malformed chunk: cached_tokens is -7; allowed: 0 to 2147483647"),
         ("per_step_accepted=[-1]", "malformed chunk: per_step_accepted has -1; allowed: 0 to 2147483647"),
         ("completion_tokens=60", "output tokens: the server counted 60 and sent 6"),
         ("completion_tokens=5", "output tokens: the server counted 5 and sent 6"),
