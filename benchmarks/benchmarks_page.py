@@ -56,19 +56,17 @@ def _links(section: Section) -> list[Cell]:
 
 def _short() -> Section:
     frame, (sharegpt, gsm8k) = kept.newest(kept.ratios("llama-3.1-8b")), kept.evaluations()
-    best, worst = frame.loc[frame["y"].idxmax()], frame.loc[frame["y"].idxmin()]
+    highest, lowest = frame.loc[frame["y"].idxmax()], frame.loc[frame["y"].idxmin()]
     graphs, one = (own_round(arm).idle.verify_to_draft_idle_ns for arm in ("eagle", "naive-eagle"))
     equal, _ = experiments()
     facts = (
-        Fact(
-            name="highest ratio to vLLM 0.26, 8B on one H200",
-            value=f"{best.y:.2f}x",
-            note=f"{best.series}, batch {best.x}",
-        ),
-        Fact(
-            name="lowest ratio to vLLM 0.26, 8B on one H200",
-            value=f"{worst.y:.2f}x",
-            note=f"{worst.series}, batch {worst.x}",
+        *(
+            Fact(
+                name=f"{which} ratio to vLLM 0.26, 8B on one H200",
+                value=f"{cell.y:.2f}x",
+                note=f"{cell.series}, batch {cell.x}",
+            )
+            for which, cell in (("highest", highest), ("lowest", lowest))
         ),
         Fact(
             name=f"tokens per round, real prompts, K={sharegpt['k']}",

@@ -20,7 +20,7 @@ from specbench.workloads.base import (
     require_enough,
 )
 from specbench.workloads.json_values import Json, JsonObject
-from specbench.workloads.records import read_records
+from specbench.workloads.records import read_records, without_nulls
 
 PROMPT_KEYS = ("prompt", "messages", "prompt_token_ids")
 LIMIT_KEYS = ("max_tokens", "output_len")
@@ -62,7 +62,7 @@ def read_prompt(record: JsonObject, where: str, number: int, request: WorkloadRe
     if unknown:
         allowed = ", ".join((*PROMPT_KEYS, *LIMIT_KEYS, *OTHER_KEYS))
         raise ValueError(f"{where}: unknown key {unknown[0]!r}; allowed: {allowed}")
-    record = {key: value for key, value in record.items() if value is not None}
+    record = without_nulls(record)
     text, token_ids = read_text_and_ids(record, where, tokenizer)
     messages = record.get("messages")
     max_tokens = request.output_len or read_limit(record, where)

@@ -55,6 +55,11 @@ def as_record(value: Json, where: str) -> JsonObject:
     return value
 
 
+def without_nulls(record: JsonObject) -> JsonObject:
+    """A key that is null is not there: in Parquet every row has every column."""
+    return {key: value for key, value in record.items() if value is not None}
+
+
 def text_field(record: JsonObject, key: str, where: str) -> str:
     """A field that must be a string. Raises ValueError naming the field and what the record has instead."""
     value = record.get(key)

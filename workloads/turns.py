@@ -14,7 +14,7 @@ from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
 from specbench.workloads.guarded import read_parquet
 from specbench.workloads.questions import Question, ask_all
-from specbench.workloads.records import read_records
+from specbench.workloads.records import read_records, without_nulls
 
 OUTPUT_LEN = 1024  # as FastChat and Spec-Bench generate them
 _ANSWERING_ARM = "no-spec"
@@ -84,10 +84,7 @@ def read_conversations(path: Path) -> list[tuple[str, str, list[str]]]:
     """(id, category, turns) of each question, in file order."""
     found = []
     lines_of_ids: dict[str, int] = {}
-    for number, record in read_records(path):
-        record = {
-            key: value for key, value in record.items() if value is not None
-        }  # in Parquet, a row has every column
+    for number, record in ((at, without_nulls(each)) for at, each in read_records(path)):
         turns = record.get("turns")
         if not isinstance(turns, list) or not turns or not isinstance(turns[0], str):
             raise ValueError(f"{path}:{number}: field 'turns' must be a list of strings with at least one")

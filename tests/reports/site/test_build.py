@@ -277,9 +277,8 @@ def test_a_folder_whose_name_is_not_utf8_does_not_stop_the_others(run, tmp_path)
     shutil.copytree(run, tmp_path / "runs" / "\udcff")
     built = build_site([tmp_path / "runs"], tmp_path / "site")
     assert built.num_runs == 1
-    assert [p.path for p in built.problems] == [f"{tmp_path}/runs/\\udcff"] and "is not UTF-8" in built.problems[
-        0
-    ].reason
+    (problem,) = built.problems
+    assert problem.path == f"{tmp_path}/runs/\\udcff" and "is not UTF-8" in problem.reason
 
 
 def test_pictures_from_the_same_values(run, tmp_path):
