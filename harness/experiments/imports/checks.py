@@ -21,6 +21,22 @@ def exceeds(part_s: float, whole_s: float) -> bool:
     return part_s > CLOCKS * whole_s + CLOCKS_S
 
 
+def span_s(requests: Sequence[Request]) -> float:
+    """From when the first request was sent to the end of the last one, of those with a start time."""
+    sent = [(one.start_s, one.start_s + one.e2e_s) for one in requests if one.start_s is not None]
+    return max(end for _, end in sent) - min(start for start, _ in sent) if sent else 0.0
+
+
+def check_concurrency(
+    told: str, most: int | None, requests: Sequence[Request], window_s: float, source: str, where: str
+) -> None:
+    """ValueError if served requests took more time together than `most` of them at once have within `window_s`.
+    `told`: what the file says of `most`; `source`: of the window."""
+    busy_s = sum(one.e2e_s for one in requests if one.is_served)
+    if most and exceeds(busy_s, most * window_s):
+        raise contradiction(where, told, f"requests took {busy_s:.4g} s together within {window_s:.4g} s ({source})")
+
+
 def check_requests(requests: Sequence[Request], where: str) -> None:
     """ValueError for a request whose tokens came before it was sent, or the last one before the first; and for one with
     impossible counts of drafts."""

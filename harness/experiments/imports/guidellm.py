@@ -3,7 +3,9 @@
 A benchmark has `requests` by status (successful, incomplete, errored). A request has `info.timings` (Unix time, s:
 `targeted_start`, `request_start`, `first_token_iteration`, `last_token_iteration`), `input_metrics` and
 `output_metrics` with `text_tokens`, `request_args` (what was sent, as JSON: the prompt), and `response_metrics`, which
-contain the acceptance of the request with vLLM. The times of single chunks are not recorded.
+contain the acceptance of the request with vLLM. The times of single chunks are not recorded. With a warm-up or
+cool-down all requests are listed, but `metrics` count those between `measure_start_time` and `measure_end_time` of
+`scheduler_metrics`.
 """
 
 from __future__ import annotations
@@ -18,20 +20,25 @@ from specbench.harness.engines.openai.reports import SpecDecoding
 from specbench.workloads.guarded import parse_json
 from specbench.workloads.json_values import Json, JsonObject
 
+from .checks import check_concurrency, contradiction, span_s
 from .meta import Meta
 from .result import Count, Request, Result, Seconds, converted
 
 TOOL = "guidellm"
 LOOKED_FOR = "metadata.guidellm_version and benchmarks"
 _PROMPTS = ("messages", "prompt", "input")  # keys of a request's body
+_FINISH = {"successful": "stop", "incomplete": "abort", "errored": "error"}  # finish reason by status
 _NOT_ASAP = ("constant", "poisson", "trace")  # strategies whose targeted_start is an arrival
 
 
 class _Timings(msgspec.Struct, frozen=True, kw_only=True):
     targeted_start: Seconds | None = None
+    resolve_start: Seconds | None = None
     request_start: Seconds | None = None
     first_token_iteration: Seconds | None = None
     last_token_iteration: Seconds | None = None
+    request_end: Seconds | None = None
+    resolve_end: Seconds | None = None
 
 
 class _Info(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +81,8 @@ class _Config(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Totals(msgspec.Struct, frozen=True, kw_only=True):
     successful: Count
+    incomplete: Count
+    errored: Count
     total: Count
 
 
@@ -81,10 +90,25 @@ class _Metrics(msgspec.Struct, frozen=True, kw_only=True):
     request_totals: _Totals
 
 
+class _Window(msgspec.Struct, frozen=True, kw_only=True):
+    measure_start_time: float
+    measure_end_time: float
+
+    def has(self, request: _Request) -> bool:
+        """As the tool decides it: not all of the request need be inside."""
+        at = request.info.timings
+        end_s = at.resolve_end if at.request_end is None else at.request_end
+        start_s = at.resolve_start if at.request_start is None else at.request_start
+        if end_s is None:
+            return True
+        return self.measure_start_time <= end_s and (end_s if start_s is None else start_s) <= self.measure_end_time
+
+
 class _Benchmark(msgspec.Struct, frozen=True, kw_only=True):
     config: _Config
     requests: _Requests
     metrics: _Metrics
+    scheduler_metrics: _Window | None = None
 
 
 def is_it(raw: JsonObject) -> bool:
@@ -106,27 +130,48 @@ def read(objects: Sequence[JsonObject], where: str) -> list[Result]:
 
 def _result(raw: Json, where: str) -> Result:
     benchmark = converted(raw, _Benchmark, where, "not a benchmark of guidellm 0.8 (report version 2)")
-    strategy, by_status = benchmark.config.strategy, benchmark.requests
-    statuses = {"stop": by_status.successful, "abort": by_status.incomplete, "error": by_status.errored}
-    listed = [(one, finish) for finish, requests in statuses.items() for one in requests]
-    num_run = benchmark.metrics.request_totals.total
-    notes: list[str] = []
+    strategy, totals = benchmark.config.strategy, benchmark.metrics.request_totals
+    by_status, notes = _measured(benchmark, where)
+    listed = [(one, finish) for status, finish in _FINISH.items() for one in by_status[status]]
     if not listed:
         notes.append("totals only (to keep the requests, do not set sample_size to 0)")
-    elif len(by_status.successful) < benchmark.metrics.request_totals.successful:
-        raise ValueError(f"{where}: has {len(listed)} of {num_run} requests; make it without sample_size")
+    elif len(by_status["successful"]) < totals.successful:
+        raise ValueError(f"{where}: has {len(listed)} of {totals.total} requests; make it without sample_size")
     requests = [_request(one, finish, strategy.type_ in _NOT_ASAP, where) for one, finish in listed]
     model = next((name for one, _ in listed if isinstance(name := _body(one).get("model"), str)), None)
+    max_concurrency = 1 if strategy.type_ == "synchronous" else strategy.streams
+    told = f"config.strategy.type_ is {strategy.type_} with {max_concurrency} at a time"
+    check_concurrency(told, max_concurrency, requests, span_s(requests), "request_start", where)
     return Result(
         tool=TOOL,
         requests=sorted(requests, key=lambda one: one.start_s or 0.0),
-        meta=Meta(
-            model=model or None,
-            max_concurrency=1 if strategy.type_ == "synchronous" else strategy.streams,
-            request_rate=strategy.rate,
-        ),
+        meta=Meta(model=model or None, max_concurrency=max_concurrency, request_rate=strategy.rate),
         notes=notes,
     )
+
+
+def _measured(benchmark: _Benchmark, where: str) -> tuple[dict[str, list[_Request]], list[str]]:
+    """The requests by status, without those of the warm-up and cool-down, and a note about them. ValueError if there
+    are more than the totals count."""
+    totals, window = benchmark.metrics.request_totals, benchmark.scheduler_metrics
+    listed = {status: list(getattr(benchmark.requests, status)) for status in _FINISH}
+    counted = {status: getattr(totals, status) for status in _FINISH}
+    if all(len(listed[status]) <= counted[status] for status in _FINISH):
+        return listed, []
+    kept = listed
+    if window is not None:
+        kept = {status: [one for one in requests if window.has(one)] for status, requests in listed.items()}
+    for status, requests in kept.items():
+        if len(requests) > counted[status]:
+            raise contradiction(
+                where,
+                f"metrics.request_totals.{status} is {counted[status]}",
+                f"requests.{status} has {len(requests)} within the measured time",
+            )
+    if not any(kept.values()):
+        raise ValueError(f"{where}: all requests belong to the warm-up or the cool-down")
+    num_omitted = sum(len(listed[status]) - len(kept[status]) for status in _FINISH)
+    return kept, [f"{num_omitted} requests of the warm-up and cool-down omitted"]
 
 
 def _request(raw: _Request, finish: str, has_arrival: bool, where: str) -> Request:

@@ -10,7 +10,7 @@ import msgspec
 
 from specbench.workloads.json_values import Json, JsonObject
 
-from .checks import contradiction, exceeds
+from .checks import check_concurrency, contradiction, exceeds, span_s
 from .result import Count, Request, Struct, converted, named, totals
 
 Duration = Annotated[float, msgspec.Meta(gt=0, le=9e9)]
@@ -66,28 +66,20 @@ def check_totals(
 
 def _check_times(duration_s: float, max_concurrency: int | None, requests: Sequence[Request], where: str) -> None:
     """Both tools start the clock of `duration` before the first request and stop it after the last one."""
-    took_s = [one.e2e_s for one in requests if one.is_served]
-    longest_s, busy_s = max(took_s, default=0.0), sum(took_s)
+    longest_s = max((one.e2e_s for one in requests if one.is_served), default=0.0)
     if exceeds(longest_s, duration_s):
         raise contradiction(
             where, f"duration is {duration_s:.4g} s", f"a request took {longest_s:.4g} s (ttfts, itls or latencies)"
         )
-    sent = [(one.start_s, one.start_s + one.e2e_s) for one in requests if one.start_s is not None]
-    span_s = max(end for _, end in sent) - min(start for start, _ in sent) if sent else 0.0
-    if exceeds(span_s, duration_s):
+    if exceeds(took_s := span_s(requests), duration_s):
         raise contradiction(
             where,
             f"duration is {duration_s:.4g} s",
-            f"the last request ended {span_s:.4g} s after the first was sent (start_times)",
+            f"the last request ended {took_s:.4g} s after the first was sent (start_times)",
         )
     has_starts = all(one.start_s is not None for one in requests if one.is_served)
-    window_s, source = (span_s, "start_times") if has_starts else (duration_s, "duration")
-    if max_concurrency and exceeds(busy_s, max_concurrency * window_s):
-        raise contradiction(
-            where,
-            f"max_concurrency is {max_concurrency}",
-            f"requests took {busy_s:.4g} s together within {window_s:.4g} s ({source})",
-        )
+    window_s, source = (took_s, "start_times") if has_starts else (duration_s, "duration")
+    check_concurrency(f"max_concurrency is {max_concurrency}", max_concurrency, requests, window_s, source, where)
 
 
 def arrival_rate(rate: Json) -> Json:

@@ -277,3 +277,63 @@ def test_wrong_values_of_guidellm_are_named(tmp_path, path, value, message):
     report["benchmarks"][0]["requests"]["successful"][0] = {key: one for key, one in first.items() if one is not ...}
     with pytest.raises(ValueError, match=message):
         read(tmp_path, report)
+
+
+def with_totals(report, window=None, **totals):
+    """A report whose totals are others; `window`: when they were measured."""
+    (benchmark,) = report["benchmarks"]
+    benchmark["metrics"]["request_totals"] |= totals
+    if window:
+        benchmark["scheduler_metrics"] = dict(zip(("measure_start_time", "measure_end_time"), window, strict=True))
+    return report
+
+
+@pytest.mark.parametrize("window", [None, (0.0, 9e9)])
+@pytest.mark.parametrize("status", ["successful", "errored", "incomplete"])
+def test_more_requests_than_guidellm_counted_are_refused(tmp_path, status, window):
+    report = guidellm_report(served(failed=(3, 5)))
+    listed = report["benchmarks"][0]["requests"]
+    if status == "incomplete":
+        listed["incomplete"] = listed["errored"]
+    num = len(listed[status])
+    read(tmp_path, with_totals(report, window, **{status: num}))
+    said = rf"metrics.request_totals.{status} is {num - 1}, but requests.{status} has {num} within the measured time"
+    with pytest.raises(ValueError, match=f"f.json, benchmark 1: {said}; allowed: a file as"):
+        read(tmp_path, with_totals(report, window, **{status: num - 1}))
+
+
+def test_requests_of_the_warm_up_and_cool_down_of_guidellm_are_omitted(tmp_path):
+    """It lists them, and its figures do not count them."""
+    report = guidellm_report(served())
+    timings = [one["info"]["timings"] for one in report["benchmarks"][0]["requests"]["successful"]]
+    for at in timings:
+        at["request_end"] = at["last_token_iteration"]
+    ends, starts = (sorted(at[name] for at in timings) for name in ("request_end", "request_start"))
+    window = ends[2], starts[-2]  # the third request ends in time, and the last but one starts in time
+    measured = with_totals(report, window, successful=9, total=9)
+    (result,) = read(tmp_path, measured)
+    assert len(result.requests) == 9 and result.notes == ["3 requests of the warm-up and cool-down omitted"]
+    assert min(one.start_s + one.e2e_s for one in result.requests) == pytest.approx(window[0])
+    with pytest.raises(ValueError, match="has 9 of 10 requests; make it without sample_size"):
+        read(tmp_path, with_totals(measured, successful=10, total=10))
+    with pytest.raises(ValueError, match="benchmark 1: all requests belong to the warm-up or the cool-down"):
+        read(tmp_path, with_totals(report, (9e8, 9.1e8), successful=0, total=0))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "told"),
+    [
+        ({"type_": "synchronous"}, "config.strategy.type_ is synchronous with 1 at a time"),
+        ({"type_": "concurrent", "streams": 2}, "config.strategy.type_ is concurrent with 2 at a time"),
+    ],
+)
+def test_more_requests_at_once_than_guidellm_sends_are_refused(tmp_path, strategy, told):
+    report = guidellm_report(served(), strategy=strategy)
+    timings = [one["info"]["timings"] for one in report["benchmarks"][0]["requests"]["successful"]]
+    first = timings[0]["request_start"]
+    for at in timings:
+        earlier = at["request_start"] - first
+        for name in ("request_start", "first_token_iteration", "last_token_iteration"):
+            at[name] -= earlier
+    with pytest.raises(ValueError, match=rf"{told}, but requests took .* s together within .* s \(request_start\)"):
+        read(tmp_path, report)
