@@ -58,7 +58,7 @@ def make_builder(
             target=target,
             state=state,
             update=update,
-            load_head=lambda head, name: make_head(head, target, name, strategy.one_pass),
+            load_head=lambda head, name: make_head(head, target, name, strategy.one_pass, strategy.samples_drafts),
             load_draft_model=lambda name: make_draft_model(name, target),
             new_kv_cache=lambda num_kv_heads, head_dim: new_cache(1, num_kv_heads, head_dim).layers[0],
             new_attention=lambda drafter: drafter.attention(drafter_backend, state.max_kv),  # type: ignore[attr-defined]

@@ -28,3 +28,17 @@ def read_d2t(source: CheckpointWeights, draft_vocab: int, vocab: int, head_dir: 
     if draft_vocab == vocab and not d2t.any():
         return None
     return d2t.to(source.device)
+
+
+def check_drawable(d2t: Tensor | None, head_dir: Path, strategy: str) -> None:
+    """ValueError if two draft ids stand for one target id: a draft that is drawn is accepted by its probability, which
+    is the sum of both then. A draft that is only the likeliest is compared with the target's token, whatever its id."""
+    if d2t is None:
+        return
+    ids, count = (d2t.cpu() + torch.arange(d2t.numel())).unique(return_counts=True)
+    if len(twice := ids[count > 1]):
+        raise ValueError(
+            f"{strategy}: draft_sample_method=probabilistic is not allowed with {head_dir}, whose d2t maps "
+            f"{int(count.max())} draft ids to target id {int(ids[count.argmax()])} ({len(twice)} such ids); allowed: "
+            "draft_sample_method=greedy, or a head whose d2t maps each draft id to another target id"
+        )

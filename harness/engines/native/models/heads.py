@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specbench.harness.engines.native.models.config import read_raw
+from specbench.harness.engines.native.models.draft_vocab import check_drawable
 from specbench.harness.engines.native.models.eagle1 import Eagle1Head
 from specbench.harness.engines.native.models.eagle1_loader import dummy_eagle1, load_eagle1
 from specbench.harness.engines.native.models.eagle3 import Eagle3Head
@@ -46,9 +47,11 @@ def load_head(head_dir: Path, target: LlamaModel) -> Eagle1Head | Eagle3Head:
     return load_eagle3(head_dir, target)
 
 
-def make_head(head: str, target: LlamaModel, strategy: str, one_pass: bool = False) -> Eagle1Head | Eagle3Head:
+def make_head(
+    head: str, target: LlamaModel, strategy: str, one_pass: bool = False, draws: bool = False
+) -> Eagle1Head | Eagle3Head:
     """`head`: a folder, a hub name, `shipped:NAME`, `random` or `random-eagle1`; `one_pass`: whether it drafts all
-    tokens in one pass. ValueError naming what does not fit."""
+    tokens in one pass; `draws`: whether its drafts are drawn. ValueError naming what does not fit."""
     if head == "random":
         return dummy_eagle3(target, _random_draft_vocab(target), placeholder_id=0 if one_pass else None)
     if head == "random-eagle1" and one_pass:
@@ -65,7 +68,10 @@ def make_head(head: str, target: LlamaModel, strategy: str, one_pass: bool = Fal
         )
     folder = _folder(head, strategy)
     _check_kind(folder, strategy, one_pass)
-    return load_head(folder, target)
+    loaded = load_head(folder, target)
+    if draws:
+        check_drawable(loaded.d2t, folder, strategy)
+    return loaded
 
 
 def is_one_pass(head_dir: Path) -> bool:

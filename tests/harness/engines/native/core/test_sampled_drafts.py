@@ -27,11 +27,13 @@ from specbench.harness.engines.native.core import sampled_drafts as module
 from specbench.harness.engines.native.core.sampled_drafts import SampledDrafts
 from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 from specbench.harness.engines.native.models.draft_models import first_layers
+from specbench.harness.engines.native.models.heads import load_head
 from specbench.harness.registry import strategy_class
 from specbench.harness.spec.arm import parse_arm
 from specbench.harness.spec.sampling import SamplingParams
 
 NUM, LENGTH = 80, 14
+SIZES = dict(max_num_seqs=80, max_num_batched_tokens=400, max_model_len=48, page_size=16)
 ARM, ARM_GREEDY = (f"eagle:k=2,head=random,draft_sample_method={how}" for how in ("probabilistic", "greedy"))
 FALSE_ALARM, MAX_DEVIATIONS = 1e-3, 3.5
 PENALTIES = dict(repetition_penalty=1.3, frequency_penalty=0.4, presence_penalty=0.3)
@@ -65,12 +67,14 @@ def strategy_of(folder, name: str, options: dict, method: str = "probabilistic")
 def ran(plan: Plan, folder, name: str, options: dict, sampling: dict, num: int = NUM, method: str = "probabilistic"):
     """An engine that has answered, and its requests."""
     target = load_written(folder / "target", plan.device)
-    sizes = dict(max_num_seqs=80, max_num_batched_tokens=400, max_model_len=48, page_size=16)
-    engine = make_engine(plan, strategy_of(folder, name, options, method), target=target, **sizes)
-    requests = [
+    engine = make_engine(plan, strategy_of(folder, name, options, method), target=target, **SIZES)
+    return engine, generate(engine, requests_of(sampling, num))
+
+
+def requests_of(sampling: dict, num: int):
+    return [
         request(i, text_prompt(i % 128, 4 + i % 5), max_tokens=LENGTH, seed=7 * i + 1, **sampling) for i in range(num)
     ]
-    return engine, generate(engine, requests)
 
 
 def distributions(model, done) -> list[np.ndarray]:
@@ -296,6 +300,24 @@ def test_methods_are_named(name):
 def test_rows_of_tables_say_it():
     resolved = [resolve_arm(parse_arm(text), "cpu", synthetic_weights=False).notes for text in (ARM, ARM_GREEDY)]
     assert [any(note.startswith("drawn drafts") for note in notes) for notes in resolved] == [True, False]
+
+
+@pytest.mark.parametrize(("name", "options"), [("eagle", dict(k=3)), TREE])
+def test_a_head_with_two_ids_of_one_token_is_refused_only_where_it_draws(tmp_path, name, options):
+    """The probability of such a token is that of both; a likeliest draft is exact whatever it was drawn from."""
+
+    def joined(tensors):
+        tensors["d2t"][1:3] = tensors["d2t"][0] - torch.arange(1, 3)
+
+    write_llama(tmp_path / "target", llama_config(num_hidden_layers=2))
+    write_eagle3(tmp_path / "head", eagle3_config(draft_vocab_size=48), llama_config(), change=joined)
+    token = int(load_head(tmp_path / "head", load_written(tmp_path / "target")).d2t[0])
+    said = f"{tmp_path / 'head'}, whose d2t maps 3 draft ids to target id {token} .*; allowed: draft_.*=greedy, or"
+    with pytest.raises(ValueError, match=f"{name}: draft_sample_method=probabilistic is not allowed with {said}"):
+        ran(CPU, tmp_path, name, options, dict(temperature=1.0), num=2)
+    _, drafted = ran(CPU, tmp_path, name, options, dict(temperature=1.0), num=20, method="greedy")
+    plain_engine = make_engine(CPU, named_strategy("no-spec"), target=load_written(tmp_path / "target"), **SIZES)
+    assert outputs(drafted) == outputs(generate(plain_engine, requests_of(dict(temperature=1.0), 20)))
 
 
 def test_drafts_that_nothing_drew_have_no_method():
