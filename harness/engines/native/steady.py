@@ -89,8 +89,12 @@ def _unending(load: Load, index: int, number: int, max_tokens: int) -> Request:
 
 
 def _fill(engine: Engine, requests: Sequence[Request]) -> None:
-    for request in requests:
-        engine.add(request)
+    try:
+        for request in requests:
+            engine.add(request)
+    except ValueError:
+        empty(engine)
+        raise
     while engine.scheduler.wants_mixed_step():
         engine.step()
     for _ in range(NUM_SETTLING_ROUNDS):

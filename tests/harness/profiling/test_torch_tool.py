@@ -68,6 +68,15 @@ def test_rounds_that_no_prompt_leaves_room_for_are_refused():
         trace_rounds(_engine(), _load(), 90, NoTracer())
 
 
+def test_a_prompt_that_the_engine_refuses_leaves_it_idle():
+    engine, load = _engine(), _load()
+    wrong = replace(load, prompts=[*load.prompts[:2], replace(load.prompts[2], token_ids=(5, 9999))])
+    with pytest.raises(ValueError, match="prompt: request 2 has token ids outside 0..127"):
+        trace_rounds(engine, wrong, 4, NoTracer())
+    assert_idle(engine)
+    assert trace_rounds(engine, _load(), 4, NoTracer()).batch_size == 3
+
+
 def test_requests_outlast_prompts_of_which_a_step_takes_few():
     """Three tokens a request in each step, if all drafts were accepted, from the first that decodes on."""
     engine, num_rounds, mixed = _engine(max_num_batched_tokens=21, mixed_chunk_size=2), 4, 0
