@@ -80,7 +80,7 @@ def ab(a: Side, b: Side, *, progress: Progress | None = None, **named: Value) ->
     asked, words = read(AbOptions, None, own)
     common = words_of({name: v for name, v in named.items() if name not in schema}, RunOptions.schema())
     argv = ["specbench", "ab", *words, *common]
-    return AbResult(Run(_whole(experiment(asked, common, asked.blocks, argv, progress or NullProgress()), RESUME)))
+    return AbResult(Run(_whole(experiment(asked, common, argv, progress or NullProgress()), RESUME)))
 
 
 def _whole(directory: D, resume: Resume) -> D:

@@ -56,7 +56,7 @@ def ab(options: AbOptions, words: list[str]) -> None:
     from .progress import open_progress
 
     with open_progress(options, "ab") as progress:
-        directory = experiment(options, words, options.blocks, typed_command(), progress)
+        directory = experiment(options, words, typed_command(), progress)
     record, status = judge_and_write(directory), directory.record.status
     if options.format == "json":
         print_json(record)

@@ -35,13 +35,7 @@ from .session import Destination, Resume, Session, check_writable, resume_by
 RESUME = resume_by("specbench ab --resume")
 
 
-def experiment(
-    options: AbOptions,
-    common: Sequence[str],
-    num_blocks: int,
-    argv: Sequence[str],
-    progress: Progress,
-) -> RunDirectory:
+def experiment(options: AbOptions, common: Sequence[str], argv: Sequence[str], progress: Progress) -> RunDirectory:
     """Measures a new experiment, or what is missing from a stored one. `common`: options of a run for both sides.
     ValueError if both sides are only those."""
     if options.resume is not None:
@@ -49,7 +43,7 @@ def experiment(
         return resume_experiment(options.resume, argv, progress)
     if not any((options.a.strip(), options.b.strip(), options.ref_a, options.ref_b)):
         raise ValueError("a: name the sides with -A and -B, as -A eagle:k=2 -B eagle:k=4; for A/A use specbench power")
-    plan = plan_experiment(options, common, num_blocks)
+    plan = plan_experiment(options, common, options.blocks)
     return new_experiment(plan, configs_of(plan), Destination.of(options, argv), progress)
 
 
