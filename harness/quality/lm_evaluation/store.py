@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from specbench.harness.engines.load import PromptRequest, cut_at_stop
 from specbench.harness.metrics.accuracy import ACCURACY_SCHEMA, TABLE, read_accuracy
+from specbench.harness.quality.lm_evaluation.tasks import is_pair
 from specbench.harness.run.interrupts import deferred_interrupt
 from specbench.harness.store.files import write_parquet
 from specbench.harness.store.journal import OpenBlock
@@ -99,7 +100,7 @@ def score_rows(label: str, evaluated: EvalResults, num_tokens: dict[tuple[str, i
 def pairs_of(evaluated: EvalResults) -> dict[str, list[str]]:
     """By task, the metrics that only all items together have, such as F1: of an item, lm-eval gives a pair."""
     return {
-        task: sorted({name for each in samples for name in each["metrics"] if isinstance(each[name], (tuple, list))})
+        task: sorted({name for each in samples for name in each["metrics"] if is_pair(each[name])})
         for task, samples in evaluated["samples"].items()
     }
 

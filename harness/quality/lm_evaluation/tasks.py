@@ -166,12 +166,27 @@ def open_tasks(record: EvaluationRecord) -> Iterator[TaskManager]:
 
 def _check_scores(name: str, task: ConfigurableTask) -> None:
     """Arms are paired item by item, which takes one number an item: the perplexity of a text is that of all of them,
-    and lm-eval gives a pair of likelihood and length for each."""
-    if task.get_config("output_type") == "loglikelihood_rolling":
+    and lm-eval gives a pair of likelihood and length for each; F1 and others have pairs, too."""
+    values = list(_scored_empty(task).values())
+    if task.get_config("output_type") == "loglikelihood_rolling" or values and all(map(is_pair, values)):
         raise ValueError(
             f"tasks: {name} is not allowed: its items have no scores of their own, by which arms are compared; score "
             "it with specbench-lm-eval run"
         )
+
+
+def is_pair(value: object) -> bool:
+    return isinstance(value, (tuple, list))
+
+
+def _scored_empty(task: ConfigurableTask) -> dict[str, object]:
+    """By metric, what lm-eval makes of an empty answer to the first item; empty if the task cannot score one."""
+    try:
+        doc, kind = next(iter(task.eval_docs)), task.get_config("output_type")
+        unlikely = [(-1.0, False)] * (len(task.doc_to_choice(doc)) if kind == "multiple_choice" else 1)
+        return task.process_results(doc, [""] if kind == "generate_until" else unlikely)
+    except Exception:  # a task's own code, which expects an answer
+        return {}
 
 
 def _check_length(name: str, task: ConfigurableTask, asked: EvalConfig, max_model_len: int) -> None:

@@ -94,6 +94,26 @@ def test_a_task_whose_items_have_no_scores_is_refused_before_anything_is_measure
     assert not runs.exists()
 
 
+@pytest.mark.parametrize(("name", "metric"), [("choosing", "brier_score"), ("counting", "f1"), ("counting", "bleu")])
+def test_a_task_whose_every_metric_is_of_all_items_is_refused_before(cli, words, runs, tmp_path, name, metric):
+    folder = write_tasks(tmp_path / "pairs")
+    task = folder / f"{name}.yaml"
+    task.write_text(re.sub("metric: .*(\n    .*)*", f"metric: {metric}", task.read_text()))
+    result = cli(*words, "--include_path", folder, "--tasks", name, "-s", "no-spec")
+    assert result.exit_code == 2 and f"{name} is not allowed: its items have no scores" in result.stderr
+    assert not runs.exists()
+
+
+def test_a_task_that_cannot_score_an_empty_answer_is_asked_all_the_same(cli, words, only_run, tmp_path):
+    folder = write_tasks(tmp_path / "own")
+    (folder / "own.py").write_text("def score(doc, results):\n    return {'half': 1 / bool(results[0])}\n")
+    task = folder / "counting.yaml"
+    task.write_text(task.read_text().replace("metric_list", "process_results: !function own.score\nmetric_list"))
+    result = cli(*words, "--include_path", folder, "-s", "no-spec")
+    assert result.exit_code == 0, result.output
+    assert set(read_accuracy(only_run().path)["metric"]) == {"half"}
+
+
 def test_a_metric_of_all_items_together_does_not_fail_the_others(cli, words, only_run, tmp_path):
     """Of an item lm-eval gives a pair, which is no score: it failed the arm after all items were answered."""
     folder = write_tasks(tmp_path / "pairs")
