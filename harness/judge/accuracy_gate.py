@@ -15,7 +15,7 @@ from specbench.harness.judge.limits import Share, percent
 from specbench.harness.metrics.accuracy import DIRECTION, TASK_KEYS, paired, read_accuracy
 from specbench.harness.metrics.figures import ACCURACY
 from specbench.harness.registry import BASELINE
-from specbench.harness.stats.paired import holm
+from specbench.harness.stats.paired import holm_of_known
 from specbench.harness.stats.power import ALPHA
 from specbench.harness.store.results import ItemPairs
 
@@ -54,10 +54,8 @@ class AccuracyGate(Gate):
 
     def results(self, checked: Checked) -> Iterator[GateResult]:
         scores = list(_scores(checked))
-        tests = [n for n, one in enumerate(scores) if one.p_test is not None]
-        adjusted = dict(zip(tests, holm([scores[n].p_test or 0.0 for n in tests]), strict=True))
-        for n, one in enumerate(scores):
-            status, reason = self._status(one, adjusted.get(n))
+        for one, p_holm in zip(scores, holm_of_known([one.p_test for one in scores]), strict=True):
+            status, reason = self._status(one, p_holm)
             value = one.pairs.difference if one.pairs is not None else None
             found = self.result(one.arm, status, reason, subject=one.subject, value=value)
             yield replace(found, limit=self.limit({1: "lower", -1: "higher", 0: "worse"}[one.sign]))

@@ -17,7 +17,7 @@ import pandas as pd
 
 from specbench.harness.judge.lm_eval_samples import Place, Sample, SampleFile
 from specbench.harness.metrics.accuracy import paired
-from specbench.harness.stats.paired import holm
+from specbench.harness.stats.paired import holm_of_known
 from specbench.harness.stats.power import ALPHA
 from specbench.harness.stats.verdict import EQUIVALENT, IMPROVED, INCONCLUSIVE, REGRESSED
 from specbench.harness.store.results import ItemPairs
@@ -68,11 +68,8 @@ def pair_samples(a: SampleFile, b: SampleFile) -> PairedSamples:
         reasons = sum((Counter(one.left_out) for one in found), Counter[str]())
         listed = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
         raise ValueError(f"samples: no item of {a.path} and {b.path} can be paired: {listed}")
-    tests = [n for n, one in enumerate(found) if one.items.p_test is not None]
-    adjusted = dict(
-        zip(tests, holm([found[n].items.p_test or 0.0 for n in tests]).tolist() if tests else (), strict=True)
-    )
-    judged = [replace(one, p_holm=adjusted.get(n)) for n, one in enumerate(found)]
+    adjusted = holm_of_known([one.items.p_test for one in found])
+    judged = [replace(one, p_holm=p_holm) for one, p_holm in zip(found, adjusted, strict=True)]
     return PairedSamples(
         a=str(a.path),
         b=str(b.path),

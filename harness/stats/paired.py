@@ -7,6 +7,7 @@ last axis has the pairs of one experiment. scipy does the statistics.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -98,6 +99,12 @@ def signed_rank_p(log_ratios: ArrayLike) -> float:
     nonzero = ratios[np.abs(ratios) >= _EXACT_ZERO]
     method = "exact" if len(nonzero) <= _MAX_EXACT_PAIRS else "approx"
     return float(scipy.stats.wilcoxon(nonzero, method=method).pvalue) if len(nonzero) else 1.0
+
+
+def holm_of_known(p: Sequence[float | None]) -> list[float | None]:
+    """Holm's adjusted p among those that are known; None for the others."""
+    adjusted = iter(holm([value for value in p if value is not None]).tolist())
+    return [None if value is None else next(adjusted) for value in p]
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specbench.harness.stats.paired import Paired, Shared, holm, paired, signed_rank_p, widened
+from specbench.harness.stats.paired import Paired, Shared, holm_of_known, paired, signed_rank_p, widened
 from specbench.harness.stats.power import ALPHA, as_fraction, mde_of, pairs_for_width, pairs_needed
 
 IMPROVED, REGRESSED = "improved", "regressed"
@@ -135,12 +135,11 @@ def compare(samples: Sequence[Pairs]) -> list[Comparison]:
     Metrics that are not gated get an interval and the verdict `exploratory`; pairs that must not be tested get only the
     change.
     """
-    tests = {n: pairs.test() for n, pairs in enumerate(samples) if pairs.is_testable}
-    gated = [n for n in tests if samples[n].metric.gated]
-    adjusted = dict(zip(gated, holm([float(tests[n].p) for n in gated]), strict=True))
+    tests = [pairs.test() if pairs.is_testable else None for pairs in samples]
+    gated = [float(test.p) if test and pairs.metric.gated else None for pairs, test in zip(samples, tests, strict=True)]
     return [
-        comparison(pairs, tests[n], float(adjusted[n]) if n in adjusted else None) if n in tests else _untested(pairs)
-        for n, pairs in enumerate(samples)
+        comparison(pairs, test, p_holm) if test else _untested(pairs)
+        for pairs, test, p_holm in zip(samples, tests, holm_of_known(gated), strict=True)
     ]
 
 
