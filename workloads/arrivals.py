@@ -16,11 +16,11 @@ def arrival_times(num: int, request_rate: float, seed: int, burstiness: float = 
     Raises ValueError for a rate or burstiness that is not positive, or too small to draw gaps from.
     """
     if num < 0:
-        raise ValueError(f"num is {num}; allowed: 0 or more")
+        raise ValueError(f"num: {num} is not allowed; allowed: 0 or more")
     if not request_rate > 0:
-        raise ValueError(f"request_rate is {request_rate}; allowed: a positive number per second, or inf")
+        raise ValueError(f"request_rate: {request_rate} is not allowed; allowed: above 0 (inf: no limit)")
     if not (burstiness > 0 and math.isfinite(burstiness)):
-        raise ValueError(f"burstiness is {burstiness}; allowed: a positive number (1 is Poisson)")
+        raise ValueError(f"burstiness: {burstiness} is not allowed; allowed: above 0, finite (1 is Poisson)")
     if math.isinf(request_rate) or num == 0:
         return [0.0] * num
     gaps_s = np.random.default_rng(seed).gamma(burstiness, 1.0 / (request_rate * burstiness), size=num)

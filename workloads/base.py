@@ -125,14 +125,16 @@ class WorkloadRequest:
         for field in ("num_prompts", "random_input_len", "random_output_len", "output_len"):
             value = getattr(self, field)
             if value is not None and value < 1:
-                raise ValueError(f"{field} is {value}; allowed: 1 or more")
+                raise ValueError(f"{field}: {value} is not allowed; allowed: 1 or more")
         if self.max_model_len < 2:
             raise ValueError(
-                f"max_model_len is {self.max_model_len}; allowed: 2 or more (one prompt token, one output)"
+                f"max_model_len: {self.max_model_len} is not allowed; allowed: 2 or more (one prompt token, one output)"
             )
         for field in ("hf_split", "hf_subset", "hf_column"):
             if getattr(self, field) is not None and self.name != "hf":
-                raise ValueError(f"{field} is {getattr(self, field)!r}; only the data set hf takes it, not {self.name}")
+                raise ValueError(
+                    f"{field}: {getattr(self, field)!r} is not allowed; only the data set hf takes it, not {self.name}"
+                )
         if len(self.names) > 1:
             self._check_list()
 
@@ -142,15 +144,15 @@ class WorkloadRequest:
         return tuple(name.strip() for name in self.name.split(","))
 
     def _check_list(self) -> None:
-        names, given = self.names, f"dataset_name is {self.name!r}"
+        names, given = self.names, f"dataset_name: {self.name!r} is not allowed"
         if not all(names):
             raise ValueError(f"{given}; it has an empty item; allowed: names separated by single commas")
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"{given}; {twice[0]} is in it twice; allowed: each data set once")
         if self.path is not None:
             raise ValueError(
-                f"dataset_path is {self.path!r}; a path belongs to one data set, not to the {len(names)} of "
-                f"{self.name}; allowed: one data set with a path, or several without"
+                f"dataset_path: {self.path!r} is not allowed; a path belongs to one data set, not to the "
+                f"{len(names)} of {self.name}; allowed: one data set with a path, or several without"
             )
         if unfit := [name for name in names if name in FROM_A_PATH]:
             raise ValueError(
@@ -159,8 +161,8 @@ class WorkloadRequest:
             )
         if self.num_prompts < len(names):
             raise ValueError(
-                f"num_prompts is {self.num_prompts}; allowed: {len(names)} or more, at least one for each data set of "
-                f"{self.name}"
+                f"num_prompts: {self.num_prompts} is not allowed; allowed: {len(names)} or more, at least one for each "
+                f"data set of {self.name}"
             )
 
 
@@ -170,7 +172,7 @@ def file_of(request: WorkloadRequest) -> Path:
         raise ValueError(f"workload {request.name} needs a file: --dataset-path FILE ({FROM_A_FILE[request.name]})")
     path = Path(request.path).expanduser()
     if not path.is_file():
-        raise ValueError(f"dataset_path {path} does not exist or is not a file")
+        raise ValueError(f"dataset_path: {path} does not exist or is not a file")
     return path
 
 
@@ -178,6 +180,6 @@ def require_enough(name: str, *, wanted: int, available: int, rule: str) -> None
     """Refuse to pad a sample: asking for more prompts than pass the filter is an error that says how many do."""
     if wanted > available:
         raise ValueError(
-            f"num_prompts is {wanted}, but {name} has {available} that pass its rule ({rule}); allowed: at most "
-            f"{available}"
+            f"num_prompts: {wanted} is not allowed; {name} has {available} that pass its rule ({rule}); allowed: at "
+            f"most {available}"
         )

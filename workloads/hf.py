@@ -50,7 +50,7 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
 def column_names(rows: Rows, name: str, split: str) -> Sequence[str]:
     columns = rows.column_names or list(next(iter(rows), {}))  # some kinds of file are read before it is known
     if not columns:
-        raise AssetError(f"dataset_path {name}: split {split!r} has no rows")
+        raise AssetError(f"dataset_path: {name}: split {split!r} has no rows")
     return columns
 
 
@@ -60,8 +60,8 @@ def pick(field: str, name: str | None, available: Sequence[str], preferred: Sequ
         name = available[0] if len(available) == 1 else next((p for p in preferred if p in available), None)
     if name in available:
         return str(name)
-    wrong = f"{field} {name!r} does not exist" if name else f"{field} must be given"
-    raise AssetError(f"{wrong}; the data set has: {', '.join(available)}")
+    wrong = f"{field}: {name!r} is not in the data set" if name else f"{field}: none is given"
+    raise AssetError(f"{wrong}; allowed: {', '.join(available)}")
 
 
 def read_texts(rows: Rows, column: str) -> list[str | None]:

@@ -43,11 +43,11 @@ def open_source(text: str, subset: str | None) -> Source:
         splits = load_splits(str(whole.parent), subset, data_files=glob.escape(str(whole)))  # a pattern
         return Source(name=name, described=f"file:{path} sha256:{file_sha256(path)}", splits=splits)
     if looks_like_file(text) or not HUB_NAME.fullmatch(text):
-        raise AssetError(f"dataset_path {text!r} does not exist, and it is not the ORG/NAME of a data set on the hub")
+        raise AssetError(f"dataset_path: {text!r} does not exist, and it is not the ORG/NAME of a data set on the hub")
     try:
         commit = Hub().dataset_commit(text)
     except AssetError as error:
-        raise AssetError(f"dataset_path {text}: {error}; or give a local copy of it") from error
+        raise AssetError(f"dataset_path: {text}: {error}; or give a local copy of it") from error
     return Source(name=name, described=f"hub:{text}@{commit}", splits=load_splits(text, subset, revision=commit))
 
 
@@ -57,7 +57,7 @@ def open_directory(path: Path, subset: str | None) -> Mapping[str, Rows]:
     if not any((path / name).is_file() for name in SAVED):
         return load_splits(str(path.resolve()), subset)
     if subset is not None:
-        raise AssetError(f"hf_subset {subset!r} does not exist; {path} was saved by save_to_disk and has no subsets")
+        raise AssetError(f"hf_subset: {subset!r} is not allowed; {path} was saved by save_to_disk and has no subsets")
     saved = load_from_disk(str(path))
     return saved if isinstance(saved, DatasetDict) else {str(saved.split or "train"): saved}
 
@@ -72,8 +72,8 @@ def load_splits(where: str, subset: str | None, **which: str) -> Mapping[str, Ro
         names = get_dataset_config_names(where, **which)
         if subset in names or (subset is None and len(names) == 1):
             raise
-        wrong = f"hf_subset {subset!r} does not exist" if subset else "hf_subset must be given"
-        raise AssetError(f"{wrong}; {where} has: {', '.join(names)}") from None
+        wrong = f"hf_subset: {subset!r} is not in {where}" if subset else f"hf_subset: none is given of {where}"
+        raise AssetError(f"{wrong}; allowed: {', '.join(names)}") from None
 
 
 @contextmanager
@@ -84,11 +84,11 @@ def readable(where: str) -> Iterator[None]:
     except AssetError:
         raise
     except StopIteration as error:  # of an empty file
-        raise AssetError(f"dataset_path {where} has no rows") from error
+        raise AssetError(f"dataset_path: {where} has no rows") from error
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
         text = text if len(text) <= 300 else f"{text[:300]}..."
-        raise AssetError(f"dataset_path {where} cannot be read: {text}") from error
+        raise AssetError(f"dataset_path: {where} cannot be read: {text}") from error
 
 
 @contextmanager

@@ -91,18 +91,23 @@ def read_text_and_ids(record: JsonObject, where: str, tokenizer: Tokenizer) -> t
     key, value = present[0], record[present[0]]
     if key == "prompt":
         if not isinstance(value, str):
-            raise ValueError(f"{where}: 'prompt' must be a string")
+            raise ValueError(f"{where}: 'prompt' is {value!r:.60}; allowed: text")
         text, token_ids = value, tokenizer.encode(value)
     elif key == "messages":
         if not is_conversation(value):
-            raise ValueError(f"{where}: 'messages' must be a non-empty list of {{'role': text, 'content': text}}")
+            raise ValueError(
+                f"{where}: 'messages' is {value!r:.60}; allowed: a list of {{'role': text, 'content': text}}, not empty"
+            )
         try:
             text, token_ids = value[-1]["content"], tokenizer.apply_chat_template(value)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
     else:
         if not are_token_ids(value, tokenizer.vocab_size):
-            raise ValueError(f"{where}: 'prompt_token_ids' must be a list of integers in [0, {tokenizer.vocab_size})")
+            raise ValueError(
+                f"{where}: 'prompt_token_ids' is {value!r:.60}; allowed: a list of integers in "
+                f"[0, {tokenizer.vocab_size})"
+            )
         token_ids = value
         try:
             text = tokenizer.decode(token_ids)

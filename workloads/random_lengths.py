@@ -54,14 +54,16 @@ def random_prompts(
 def check(request: WorkloadRequest, output_len: int) -> None:
     ratio = request.random_range_ratio
     if not 0.0 <= ratio < 1.0:
-        raise ValueError(f"random_range_ratio is {ratio}; allowed: 0 <= r < 1 (vllm bench's meaning)")
+        raise ValueError(
+            f"random_range_ratio: {ratio} is not allowed; allowed: 0 or more, below 1 (vllm bench's meaning)"
+        )
     if request.vocab_size < 2:
-        raise ValueError(f"vocab_size is {request.vocab_size}; the random workload needs the model's, 2 or more")
+        raise ValueError(f"vocab_size: {request.vocab_size} is not allowed; allowed: the model's, 2 or more")
     longest = length_range(request.random_input_len, ratio)[1]
     longest += length_range(output_len, 0.0 if request.output_len else ratio)[1]
     if longest > request.max_model_len:
         raise ValueError(
-            f"random_input_len {request.random_input_len} and output length {output_len} with range ratio {ratio:g} "
+            f"random_input_len: {request.random_input_len} and output length {output_len} with range ratio {ratio:g} "
             f"reach {longest} tokens; allowed: up to max_model_len {request.max_model_len}"
         )
 

@@ -25,7 +25,7 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer | None = None) -> Worklo
     than there are.
     """
     if request.vocab_size < 2:
-        raise ValueError(f"vocab_size is {request.vocab_size}; random token ids need the model's, 2 or more")
+        raise ValueError(f"vocab_size: {request.vocab_size} is not allowed; allowed: the model's, 2 or more")
     lengths = measured_lengths()
     pairs = [(prompt, request.output_len or output) for prompt, output in lengths]
     pairs = [pair for pair in pairs if sum(pair) <= request.max_model_len]

@@ -37,7 +37,7 @@ def load_second_turns(request: WorkloadRequest, tokenizer: Tokenizer) -> Workloa
         raise ValueError(f"workload {request.name} needs a stored run of mt-bench: --dataset-path runs/DIRECTORY")
     file = Path(request.path).expanduser() / "requests.parquet"
     if not file.is_file():
-        raise ValueError(f"dataset_path {request.path}: has no {file.name}; give the directory of a run of mt-bench")
+        raise ValueError(f"dataset_path: {request.path}: has no {file.name}; give the directory of a run of mt-bench")
     answers = {name: tokenizer.decode(list(ids)) for name, ids in read_answers(file).items()}
     questions = [
         Question(
@@ -87,7 +87,7 @@ def read_conversations(path: Path) -> list[tuple[str, str, list[str]]]:
     for number, record in ((at, without_nulls(each)) for at, each in read_records(path)):
         turns = record.get("turns")
         if not isinstance(turns, list) or not turns or not isinstance(turns[0], str):
-            raise ValueError(f"{path}:{number}: field 'turns' must be a list of strings with at least one")
+            raise ValueError(f"{path}:{number}: 'turns' is {turns!r:.60}; allowed: a list that begins with a string")
         texts = [turn for turn in turns if isinstance(turn, str)]
         name = str(record.get("question_id", number))
         if (first := lines_of_ids.setdefault(name, number)) != number:

@@ -144,7 +144,7 @@ class FreshBlocks:
             raise ValueError(f"{side.label}: ran the code of {sha or 'an installed copy'} instead of {side.sha}")
         if len(record.arms) != 1:
             labels = ", ".join(arm.label for arm in record.arms)
-            raise ValueError(f"{side.label}: strategy: must be one arm, not {labels}; {name_it(side)}")
+            raise ValueError(f"{side.label}: strategy: {labels} are not allowed; allowed: one arm; {name_it(side)}")
         first = self._first.get(side.label)
         before = first.git.sha if first and first.git else None
         if first is not None and sha != before:

@@ -75,7 +75,8 @@ def _config_of_one_arm(words: Sequence[str], blocks: str, how: str) -> RunConfig
         raise ValueError(f"{beside}: each block would repeat it; use specbench run for it")
     config = plan_run(options, arm_check(options)).config
     if len(config.arms) != 1:
-        raise ValueError(f"strategy: must be one arm, not {', '.join(arm.label for arm in config.arms)}; {how}")
+        labels = ", ".join(arm.label for arm in config.arms)
+        raise ValueError(f"strategy: {labels} are not allowed; allowed: one arm; {how}")
     return config
 
 

@@ -107,7 +107,7 @@ def _requested_arms(options: CertifyOptions) -> Sequence[str]:
     """Strategy arguments, from the user or a cover. ValueError unless exactly one of the two is given."""
     if options.cover is None:
         if not options.strategy:
-            raise ValueError("strategy: there must be at least one arm, a cover (--cover) or a stored run (--run)")
+            raise ValueError("strategy: none is given; allowed: one or more, a cover (--cover) or a stored run (--run)")
         return options.strategy
     if options.cover != "pairwise":
         raise ValueError(f"cover: {options.cover!r} is not known; allowed: pairwise")

@@ -30,7 +30,7 @@ def measure_aa(options: PowerOptions, words: Sequence[str], argv: Sequence[str],
         _check_is_aa(options.resume)
         return resume_experiment(options.resume, argv, progress, RESUME)
     if options.aa is None or options.aa < 2:
-        raise ValueError(f"aa: {options.aa} is not allowed; must be >= 2 (10 or more give a good estimate)")
+        raise ValueError(f"aa: {options.aa} is not allowed; allowed: 2 or more (10 or more give a good estimate)")
     plan = plan_experiment(options, words, options.aa)
     return new_experiment(plan, aa_configs(words), Destination.of(options, argv), progress, RESUME)
 

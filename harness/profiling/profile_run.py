@@ -52,7 +52,7 @@ class Tracing:
         if self.tool not in TOOLS:
             raise ValueError(f"tool: {self.tool!r} is not known; allowed: {', '.join(TOOLS)}")
         if self.num_rounds < 3:
-            raise ValueError(f"rounds: {self.num_rounds} is not allowed; must be >= 3 (the first and last are edges)")
+            raise ValueError(f"rounds: {self.num_rounds} is not allowed; allowed: 3 or more (two are edges)")
 
     def nsys(self, device: str, num_ranks: int = 1) -> str | None:
         """Path of the nsys to use for runs on that device; None for torch.profiler, which several ranks use. ValueError

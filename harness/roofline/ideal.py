@@ -72,8 +72,8 @@ class Round:
         for name, bound in least.items():
             value = getattr(self, name)
             if not is_number(value) or value < bound or (name == "batch" and value == 0):
-                sign = ">" if name == "batch" else ">="
-                raise ValueError(f"round.{name}: {value!r} is not allowed; must be {sign} {bound} and finite")
+                least_allowed = "above 0" if name == "batch" else f"{bound} or more"
+                raise ValueError(f"round.{name}: {value!r} is not allowed; allowed: {least_allowed}, finite")
 
     @staticmethod
     def tree(
@@ -87,7 +87,7 @@ class Round:
         """
         for name, value, least in (("num_nodes", num_nodes, depth + 1), ("depth", depth, 0), ("topk", topk, 1)):
             if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name}: {value!r} is not allowed; must be a whole number >= {least}")
+                raise ValueError(f"{name}: {value!r} is not allowed; allowed: a whole number, {least} or more")
         if depth == 0:
             return Round(batch=batch, context=context)
         return Round(

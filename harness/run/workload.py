@@ -27,18 +27,18 @@ def check_data_sets(conditions: Conditions) -> None:
     for name in request.names:
         if _needs_tokenizer(_loader(name)) and conditions.load_format == "dummy":
             raise ValueError(
-                f"dataset-name: {name!r} needs a tokenizer, which --load-format dummy does not have; "
+                f"dataset_name: {name!r} needs a tokenizer, which --load-format dummy does not have; "
                 "use --dataset-name random or sharegpt-lengths"
             )
         if request.path and name in GENERATED:
             raise ValueError(
-                f"dataset_path is {request.path!r}; the data set {name} does not read a file: drop one of the two"
+                f"dataset_path: {request.path!r} is not allowed; {name} does not read a file: drop one of the two"
             )
         if name in FROM_A_FILE:
             file_of(request)
         is_stand_in = asset_of_workload(name) is not None and name not in FROM_A_PATH
         if is_stand_in and request.path and Path(request.path).expanduser().is_dir():
-            raise ValueError(f"dataset_path {request.path} is a directory; the data set {name} reads a file")
+            raise ValueError(f"dataset_path: {request.path} is a directory; the data set {name} reads a file")
 
 
 def load_workload(request: WorkloadRequest, model: Model, progress: Progress) -> Workload:

@@ -196,12 +196,12 @@ class Conditions(Options):
         self._check_ranks()
         assert self.workload  # raises for an invalid workload
         if not self.request_rate > 0:
-            raise ValueError(f"request_rate: {self.request_rate} is not allowed; must be > 0 (inf: no limit)")
+            raise ValueError(f"request_rate: {self.request_rate} is not allowed; allowed: above 0 (inf: no limit)")
         for name in ("burstiness", "warmup_max_s", "engine_startup_timeout"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be > 0 and finite")
+                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; allowed: above 0, finite")
         if not math.isfinite(self.temperature):
-            raise ValueError(f"temperature: {self.temperature} is not allowed; must be >= 0 and finite (0 is greedy)")
+            raise ValueError(f"temperature: {self.temperature} is not allowed; allowed: 0 to 1000 (0 is greedy)")
         SamplingParams(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
         grid = self.temperature_grid
         if len({f"{heat:g}" for heat in grid}) < len(grid) or not all(0 <= heat <= 1000 for heat in grid):
@@ -210,14 +210,14 @@ class Conditions(Options):
         if "" in self.stop:
             raise ValueError("stop: is empty; give a string")
         if any(token < 0 for token in self.stop_token_ids):
-            raise ValueError(f"stop_token_id: {min(self.stop_token_ids)} is not allowed; must be >= 0")
+            raise ValueError(f"stop_token_id: {min(self.stop_token_ids)} is not allowed; allowed: 0 or more")
         if not 0 <= self.page_size <= MAX_PAGE_SIZE:
             raise ValueError(
                 f"page_size: {self.page_size} is not allowed; allowed: 1 to {MAX_PAGE_SIZE}, or 0 for the device's "
                 "default"
             )
         if self.num_pages is not None and self.num_pages < 2:
-            raise ValueError(f"num_pages: {self.num_pages} is not allowed; must be >= 2 (one is the dummy page)")
+            raise ValueError(f"num_pages: {self.num_pages} is not allowed; allowed: 2 or more (one is the dummy page)")
 
     def _check_ranks(self) -> None:
         size, draft_size = self.tensor_parallel_size, self.draft_tensor_parallel_size
@@ -248,10 +248,10 @@ class RunConfig(Conditions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.warmup_window_s < math.inf:
-            raise ValueError(f"warmup_window_s: {self.warmup_window_s} is not allowed; must be > 0 and finite")
+            raise ValueError(f"warmup_window_s: {self.warmup_window_s} is not allowed; allowed: above 0, finite")
         labels = [arm.label for arm in self.arms]
         if not labels:
-            raise ValueError("strategy: there must be at least one arm")
+            raise ValueError("strategy: none is given; allowed: one or more")
         twice = [label for label in labels if labels.count(label) > 1]
         if twice:
             raise ValueError(f"label: {twice[0]!r} is given to two arms; every label must differ")

@@ -57,9 +57,9 @@ class Option:
 
     @property
     def allowed_numbers(self) -> str:
-        """`0 to 20` or `1 or more`; empty where no least is stated."""
+        """`0 to 20`, `1 or more` or `up to 20`; empty where no bound is stated."""
         if self.least is None:
-            return ""
+            return "" if self.most is None else f"up to {self.most}"
         return f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
 
 
@@ -89,10 +89,10 @@ class Options:
             if spec.choices and value not in spec.choices:
                 raise ValueError(f"{name}: {value!r} is not known; allowed: {', '.join(spec.choices)}")
             if spec.least is not None and value is not None and value < spec.least:
-                raise ValueError(f"{name}: {value} is not allowed; must be >= {spec.least}")
+                raise ValueError(f"{name}: {value} is not allowed; allowed: {spec.allowed_numbers}")
             if spec.most is not None and value is not None and spec.most < value < math.inf:
                 shown = value if isinstance(value, int) else f"{value:.15g}"
-                raise ValueError(f"{name}: {shown} is not allowed; must be <= {spec.most}")
+                raise ValueError(f"{name}: {shown} is not allowed; allowed: {spec.allowed_numbers}")
 
     @classmethod
     def schema(cls) -> dict[str, Option]:

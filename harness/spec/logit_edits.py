@@ -35,20 +35,20 @@ class LogitEdits:
 
     def __post_init__(self) -> None:
         if self.min_tokens < 0:
-            raise ValueError(f"min_tokens: {self.min_tokens} is not allowed; must be >= 0 (0 is off)")
+            raise ValueError(f"min_tokens: {self.min_tokens} is not allowed; allowed: 0 or more (0 is off)")
         if not 0 <= self.min_p <= 1:
-            raise ValueError(f"min_p: {self.min_p} is not allowed; must be in [0, 1] (0 is off)")
+            raise ValueError(f"min_p: {self.min_p} is not allowed; allowed: 0 to 1 (0 is off)")
         if not 0 < self.repetition_penalty < math.inf:
             raise ValueError(
-                f"repetition_penalty: {self.repetition_penalty} is not allowed; must be > 0 and finite (1 is off)"
+                f"repetition_penalty: {self.repetition_penalty} is not allowed; allowed: above 0, finite (1 is off)"
             )
         for name in ("frequency_penalty", "presence_penalty"):
             value = getattr(self, name)
             if not -MAX_PENALTY <= value <= MAX_PENALTY:
-                raise ValueError(f"{name}: {value} is not allowed; must be in [-2, 2] (0 is off)")
+                raise ValueError(f"{name}: {value} is not allowed; allowed: -2 to 2 (0 is off)")
         for token, bias in self.logit_bias:
             if not -MAX_BIAS <= bias <= MAX_BIAS:
-                raise ValueError(f"logit_bias: {bias} of token {token} is not allowed; must be in [-100, 100]")
+                raise ValueError(f"logit_bias: {bias} of token {token} is not allowed; allowed: -100 to 100")
         biased = [token for token, _ in self.logit_bias]
         if twice := [token for token in biased if biased.count(token) > 1]:
             raise ValueError(f"logit_bias: token {twice[0]} is given twice")
@@ -56,7 +56,7 @@ class LogitEdits:
             raise ValueError(f"bad_words: {len(self.bad_words)} are not allowed; allowed: at most {MAX_WORDS}")
         if wrong := [word for word in self.bad_words if not 1 <= len(word) <= MAX_WORD_TOKENS]:
             raise ValueError(
-                f"bad_words: one of {len(wrong[0])} tokens is not allowed; must have 1 to {MAX_WORD_TOKENS}"
+                f"bad_words: one of {len(wrong[0])} tokens is not allowed; allowed: 1 to {MAX_WORD_TOKENS} tokens"
             )
         if self.allowed_token_ids and not {*self.allowed_token_ids} - self._never:
             raise ValueError("allowed_token_ids: every one of them is banned; allow one that is not")
@@ -99,7 +99,7 @@ class LogitEdits:
             for token in ids:
                 if token < 0 or (vocab_size is not None and token >= vocab_size):
                     most = "" if vocab_size is None else f"; the model has 0 to {vocab_size - 1}"
-                    raise ValueError(f"{name}: token {token} is not allowed{most or '; must be >= 0'}")
+                    raise ValueError(f"{name}: token {token} is not allowed{most or '; allowed: 0 or more'}")
         if vocab_size is not None and len(self._never) == vocab_size:
             raise ValueError("banned_token_ids: all tokens of the model are banned; leave one")
 

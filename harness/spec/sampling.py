@@ -37,18 +37,19 @@ class SamplingParams(LogitEdits):
         LogitEdits.__post_init__(self)  # zero-argument super() fails in a dataclass with slots
         object.__setattr__(self, "is_plain", not self.named and self.logprobs is None)
         if not self.temperature >= 0:
-            raise ValueError(f"temperature: {self.temperature} is not allowed; must be >= 0 (0 is greedy)")
+            raise ValueError(f"temperature: {self.temperature} is not allowed; allowed: 0 or more (0 is greedy)")
         if self.top_k < 0:
-            raise ValueError(f"top_k: {self.top_k} is not allowed; must be >= 0 (0 is off)")
+            raise ValueError(f"top_k: {self.top_k} is not allowed; allowed: 0 or more (0 is off)")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p: {self.top_p} is not allowed; must be in (0, 1]")
+            raise ValueError(f"top_p: {self.top_p} is not allowed; allowed: above 0, up to 1")
         if self.max_tokens < 1:
-            raise ValueError(f"max_tokens: {self.max_tokens} is not allowed; must be >= 1")
+            raise ValueError(f"max_tokens: {self.max_tokens} is not allowed; allowed: 1 or more")
         for name in ("logprobs", "prompt_logprobs"):
             if not 0 <= (getattr(self, name) or 0) <= MAX_LOGPROBS:
-                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be 0 to {MAX_LOGPROBS}")
+                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; allowed: 0 to {MAX_LOGPROBS}")
         if self.min_tokens > self.max_tokens:
-            raise ValueError(f"min_tokens: {self.min_tokens} is not allowed; must be <= max_tokens ({self.max_tokens})")
+            most = f"at most max_tokens, {self.max_tokens}"
+            raise ValueError(f"min_tokens: {self.min_tokens} is not allowed; allowed: {most}")
         if len(self.stop_token_ids) > MAX_STOP_IDS:
             raise ValueError(
                 f"stop_token_ids: {len(self.stop_token_ids)} ids are not allowed; allowed: at most {MAX_STOP_IDS}"

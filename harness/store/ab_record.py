@@ -47,7 +47,7 @@ class AbPlan:
 
     def __post_init__(self) -> None:
         if self.num_blocks < 1:
-            raise ValueError(f"blocks: {self.num_blocks} is not allowed; must be >= 1 (6 or more for a verdict)")
+            raise ValueError(f"blocks: {self.num_blocks} is not allowed; allowed: 1 or more (6 or more for a verdict)")
         if not 0 < self.min_effect < 1:
             raise ValueError(f"min_effect: {self.min_effect:g} is not allowed; allowed: above 0% and below 100%")
         if not 0 <= self.min_same_output <= 1:

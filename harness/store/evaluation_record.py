@@ -14,7 +14,7 @@ class TaskLimit:
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit: {self.limit} is not allowed for {self.name}; must be >= 1")
+            raise ValueError(f"limit: {self.limit} is not allowed for {self.name}; allowed: 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +35,7 @@ class EvalConfig:
         if len(set(names)) < len(names):
             raise ValueError(f"tasks: {', '.join(names)}: a task is given twice; every task must differ")
         if self.num_fewshot is not None and self.num_fewshot < 0:
-            raise ValueError(f"num_fewshot: {self.num_fewshot} is not allowed; must be >= 0")
+            raise ValueError(f"num_fewshot: {self.num_fewshot} is not allowed; allowed: 0 or more")
 
     @property
     def names(self) -> list[str]:

@@ -31,12 +31,12 @@ class Machine:
 
     def __post_init__(self) -> None:
         for name in (*_RATES, "kernel_launch_s"):
-            value, must = getattr(self, name), ">" if name in _RATES else ">="
+            value, allowed = getattr(self, name), "above 0" if name in _RATES else "0 or more"
             if not is_number(value) or value < 0 or (value == 0 and name in _RATES):
-                raise ValueError(f"machine.{name}: {value!r} is not allowed; must be {must} 0 and finite")
+                raise ValueError(f"machine.{name}: {value!r} is not allowed; allowed: {allowed}, finite")
         for name in ("device", "dtype"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise ValueError(f"machine.{name}: {getattr(self, name)!r} is not allowed; must be a name")
+                raise ValueError(f"machine.{name}: {getattr(self, name)!r} is not allowed; allowed: a name")
         if self.how not in (MEASURED, GIVEN):
             raise ValueError(f"machine.how: {self.how!r} is not known; allowed: {MEASURED}, {GIVEN}")
 
@@ -96,7 +96,7 @@ class ForwardShape:
             if value is None or isinstance(value, ExpertsShape):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"shape.{own.name}: {value!r} is not allowed; must be a whole number >= {least}")
+                raise ValueError(f"shape.{own.name}: {value!r} is not allowed; allowed: whole numbers, {least} or more")
 
     def read_bytes(self, experts: float) -> float:
         """Bytes that the layers read in a pass; `experts`: number that each layer of a mixture reads."""

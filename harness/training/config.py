@@ -54,10 +54,10 @@ class GenerateConfig(Options):
             raise ValueError("data: nothing to train on; give --data sharegpt --data gsm8k-train, or files")
         for name in ("greedy_share", "whole_loop_share"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be 0 to 1")
+                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; allowed: 0 to 1")
         if not 0 < self.temperature_low <= self.temperature_high < math.inf:
             raise ValueError(
-                f"temperature: {self.temperature_low} to {self.temperature_high} is not allowed; must be > 0, the "
+                f"temperature: {self.temperature_low} to {self.temperature_high} is not allowed; allowed: above 0, the "
                 "lower end first"
             )
 
@@ -101,14 +101,14 @@ class TrainConfig(Options):
             allowed = ", ".join(kind.name for kind in declared_strategies() if kind.takes_head)
             raise ValueError(f"kind: {self.kind!r} has no head; allowed: {allowed}")
         if self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps: {self.warmup_steps} is not allowed; must be >= 0")
+            raise ValueError(f"warmup_steps: {self.warmup_steps} is not allowed; allowed: 0 or more")
         for name in ("lr", "epochs", "decay", "clip"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be > 0 and finite")
+                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; allowed: above 0, finite")
         if self.max_sequence_tokens > self.batch_tokens:
             raise ValueError(
-                f"batch_tokens: {self.batch_tokens} is not allowed; must hold a sequence of max_sequence_tokens "
-                f"({self.max_sequence_tokens})"
+                f"batch_tokens: {self.batch_tokens} is not allowed; allowed: max_sequence_tokens "
+                f"({self.max_sequence_tokens}) or more"
             )
 
     @property
@@ -134,8 +134,10 @@ class TrainHeadOptions(GenerateConfig, TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.budget_s > 0 or not self.generate_budget_s >= 0:
-            raise ValueError(f"budget_s: {self.budget_s} / {self.generate_budget_s} is not allowed; must be > 0 / >= 0")
+        if not self.budget_s > 0:
+            raise ValueError(f"budget_s: {self.budget_s} is not allowed; allowed: above 0")
+        if not self.generate_budget_s >= 0:
+            raise ValueError(f"generate_budget_s: {self.generate_budget_s} is not allowed; allowed: 0 or more")
 
     @property
     def responses_folder(self) -> Path:

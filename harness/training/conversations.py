@@ -63,7 +63,7 @@ def find_data(text: str, default_samples: int, progress: Progress | None = None)
     """`NAME`, `PATH`, either with `*N`. Raises ValueError for a bad N and AssetError for an unknown name."""
     name, star, count = text.rpartition("*") if "*" in text else (text, "", "")
     if star and not (count.isdigit() and int(count) >= 1):
-        raise ValueError(f"data: {text!r}: {count!r} samples a prompt are not allowed; must be a whole number >= 1")
+        raise ValueError(f"data: {text!r}: {count!r} samples a prompt are not allowed; allowed: 1 or more")
     asset = asdict(resolve(name, progress=progress))
     return DataSource(**asset, num_samples=int(count) if star else default_samples)
 

@@ -139,7 +139,7 @@ def test_a_run_with_a_backend_and_a_workload_of_another_package(site, tmp_path):
     stored = json.loads(run.read_text())
     assert stored["workload"]["rule"] == "two ids each" and stored["arms"][0]["config"]["attention"] == "same-as-torch"
     result = CliRunner().invoke(app, [*words, "spoken"], prog_name="specbench")
-    assert result.exit_code == 2 and "dataset-name: 'spoken' needs a tokenizer" in result.stderr
+    assert result.exit_code == 2 and "dataset_name: 'spoken' needs a tokenizer" in result.stderr
 
 
 def test_a_figure_of_another_package(site, tmp_path):

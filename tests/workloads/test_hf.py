@@ -102,7 +102,7 @@ def test_rows_that_are_dropped_are_counted(tmp_path):
     assert [len(prompt.text) for prompt in workload.prompts] == [length for length in order if length < 60]
     assert "all 7 rows without 4 that have no text of a user; " in workload.rule
     assert "prompt + output <= 50 (1 longer dropped on the way); " in workload.rule
-    with pytest.raises(ValueError, match=r"num_prompts is 3, but hf has 2 that pass its rule"):
+    with pytest.raises(ValueError, match=r"num_prompts: 3 is not allowed; hf has 2 that pass its rule"):
         load(path, max_model_len=50, output_len=20)
 
 
@@ -126,7 +126,7 @@ def test_splits(tmp_path, saved):
             data.to_parquet(str(path / f"default-{name}.parquet"))
     assert load(path, num_prompts=1).prompts[0].text == "test"
     assert load(path, num_prompts=1, hf_split="extra").prompts[0].text == "extra"
-    with pytest.raises(ValueError, match=r"hf_split 'dev' does not exist; the data set has: train, test, extra$"):
+    with pytest.raises(ValueError, match=r"hf_split: 'dev' is not in the data set; allowed: train, test, extra$"):
         load(path, hf_split="dev")
 
 
@@ -146,9 +146,9 @@ def test_subsets(tmp_path):
     workload = load(tmp_path, num_prompts=1, hf_subset="hard")
     assert workload.prompts[0].text == "hard-odd" and f"{tmp_path} hard: split 'odd'" in workload.rule
     for asked, message in (
-        ({}, r"hf_subset must be given; .* has: main, hard$"),
-        ({"hf_subset": "easy"}, r"hf_subset 'easy' does not exist; .* has: main, hard$"),
-        ({"hf_subset": "main"}, r"hf_split must be given; the data set has: odd, even$"),
+        ({}, r"hf_subset: none is given of .*; allowed: main, hard$"),
+        ({"hf_subset": "easy"}, r"hf_subset: 'easy' is not in .*; allowed: main, hard$"),
+        ({"hf_subset": "main"}, r"hf_split: none is given; allowed: odd, even$"),
     ):
         with pytest.raises(ValueError, match=message):
             load(tmp_path, **asked)
@@ -161,7 +161,7 @@ FILES = {
     "broken.parquet": ("PAR1 no", "cannot be read: "),
     "code.py": ("print()", "cannot be read: Unable to find "),
     "numbers.jsonl": ('{"prompt": 3}\n', "hf_column 'prompt': row 0 holds int; allowed: a text"),
-    "unknown.jsonl": ('{"a": "b", "c": "d"}\n', "hf_column must be given; the data set has: a, c$"),
+    "unknown.jsonl": ('{"a": "b", "c": "d"}\n', "hf_column: none is given; allowed: a, c$"),
 }
 
 
@@ -184,12 +184,12 @@ def test_mistakes_of_the_request(tmp_path):
         ({"path": "some/questions.jsonl"}, r"does not exist"),
         ({"path": "some/questions"}, r"some/questions: HF_HUB_OFFLINE is set; or give a local copy"),
         ({"path": str(tmp_path / "nothing")}, r"cannot be read: The directory .* doesn't contain any data files"),
-        ({"path": str(saved), "hf_subset": "main"}, r"hf_subset 'main' does not exist; .* no subsets$"),
-        ({"path": str(saved), "hf_column": "promt"}, r"hf_column 'promt' does not exist; the data set has: prompt, n$"),
+        ({"path": str(saved), "hf_subset": "main"}, r"hf_subset: 'main' is not allowed; .* no subsets$"),
+        ({"path": str(saved), "hf_column": "promt"}, r"hf_column: 'promt' is not in the data set; allowed: prompt, n$"),
     ):
         with pytest.raises(ValueError, match=message):
             hf.load(WorkloadRequest(**{"name": "hf", **asked}), TOKENIZER)
-    with pytest.raises(ValueError, match=r"hf_split is 'test'; only the data set hf takes it, not gsm8k"):
+    with pytest.raises(ValueError, match=r"hf_split: 'test' is not allowed; only the data set hf takes it, not gsm8k"):
         WorkloadRequest(name="gsm8k", hf_split="test")
 
 
@@ -217,10 +217,10 @@ def test_the_hub_is_streamed_at_one_commit(hub, elsewhere, tmp_path):
     (tmp_path / "test.jsonl").write_bytes(QUESTIONS["test.jsonl"])
     assert load(tmp_path / "test.jsonl", num_prompts=20).sha256 == sha256
     said = elsewhere(ON_THE_HUB, "some/questions", "dev")
-    assert said == "hf_split 'dev' does not exist; the data set has: train, test"
+    assert said == "hf_split: 'dev' is not in the data set; allowed: train, test"
 
 
 @pytest.mark.parametrize("name, reason", [("some/nothing", "the hub has no repository"), ("some/gated", "is gated")])
 def test_data_sets_that_the_hub_does_not_give(elsewhere, name, reason):
     said = elsewhere(ON_THE_HUB, name, "")
-    assert said.startswith(f"dataset_path {name}: ") and reason in said and len(said.splitlines()) == 1
+    assert said.startswith(f"dataset_path: {name}: ") and reason in said and len(said.splitlines()) == 1

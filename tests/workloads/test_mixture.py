@@ -50,13 +50,25 @@ def test_categories_that_are_data_sets_are_recognised():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "gsm8k,humaneval,gsm8k"}, "dataset_name is 'gsm8k,humaneval,gsm8k'; gsm8k is in it twice; allowed: "),
-        ({"name": "gsm8k,"}, "dataset_name is 'gsm8k,'; it has an empty item; allowed: names separated by"),
+        ({"name": "gsm8k,humaneval,gsm8k"}, "'gsm8k,humaneval,gsm8k' is not allowed; gsm8k is in it twice; allowed: "),
+        (
+            {"name": "gsm8k,"},
+            "dataset_name: 'gsm8k,' is not allowed; it has an empty item; allowed: names separated by",
+        ),
         ({"name": "gsm8k, ,humaneval"}, "it has an empty item"),
-        ({"name": "gsm8k,humaneval", "path": "x.jsonl"}, "dataset_path is 'x.jsonl'; a path belongs to one data set"),
-        ({"name": "gsm8k,hf"}, "dataset_name is 'gsm8k,hf'; hf needs a dataset_path, which belongs to one data set"),
-        ({"name": "gsm8k,humaneval", "hf_split": "test"}, "hf_split is 'test'; only the data set hf takes it"),
-        ({"name": "gsm8k,humaneval,mt-bench", "num_prompts": 2}, "num_prompts is 2; allowed: 3 or more"),
+        (
+            {"name": "gsm8k,humaneval", "path": "x.jsonl"},
+            "dataset_path: 'x.jsonl' is not allowed; a path belongs to one data set",
+        ),
+        (
+            {"name": "gsm8k,hf"},
+            "dataset_name: 'gsm8k,hf' is not allowed; hf needs a dataset_path, which belongs to one data set",
+        ),
+        (
+            {"name": "gsm8k,humaneval", "hf_split": "test"},
+            "hf_split: 'test' is not allowed; only the data set hf takes it",
+        ),
+        ({"name": "gsm8k,humaneval,mt-bench", "num_prompts": 2}, "num_prompts: 2 is not allowed; allowed: 3 or more"),
     ],
 )
 def test_lists_that_make_no_sense_are_refused(options, message):

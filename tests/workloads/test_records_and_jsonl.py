@@ -63,12 +63,12 @@ GOOD = '{"prompt": "ab", "max_tokens": 4}'
         ),
         ('{"id": "a"}', r"p\.jsonl:3: needs exactly one of prompt, messages, prompt_token_ids; found none"),
         ('{"prompt": "a", "messages": []}', r"p\.jsonl:3: needs exactly one of .*found prompt and messages"),
-        ('{"prompt": 3}', r"p\.jsonl:3: 'prompt' must be a string"),
+        ('{"prompt": 3}', r"p\.jsonl:3: 'prompt' is 3; allowed: text"),
         ('{"prompt": ""}', r"p\.jsonl:3: 'prompt' is empty"),
-        ('{"messages": []}', r"p\.jsonl:3: 'messages' must be a non-empty list"),
-        ('{"messages": [{"role": "user"}]}', r"p\.jsonl:3: 'messages' must be a non-empty list"),
-        ('{"prompt_token_ids": [210]}', r"p\.jsonl:3: 'prompt_token_ids' must be .* in \[0, 210\)"),
-        ('{"prompt_token_ids": [true]}', r"p\.jsonl:3: 'prompt_token_ids' must be"),
+        ('{"messages": []}', r"p\.jsonl:3: 'messages' is .*; allowed: a list"),
+        ('{"messages": [{"role": "user"}]}', r"p\.jsonl:3: 'messages' is .*; allowed: a list"),
+        ('{"prompt_token_ids": [210]}', r"p\.jsonl:3: 'prompt_token_ids' is .*; allowed: .* in \[0, 210\)"),
+        ('{"prompt_token_ids": [true]}', r"p\.jsonl:3: 'prompt_token_ids' is .*; allowed"),
         ('{"prompt": "a", "max_tokens": 0}', r"p\.jsonl:3: 'max_tokens' is 0; allowed: an integer of 1 or more"),
         ('{"prompt": "a", "max_tokens": true}', r"p\.jsonl:3: 'max_tokens' is True"),
         ('{"prompt": "a", "max_tokens": 4, "output_len": 4}', r"p\.jsonl:3: .*not both"),
@@ -92,7 +92,7 @@ def test_ids_must_differ_and_enough_lines_must_be_there(lines):
     row = '{"prompt": "a", "id": "x", "max_tokens": 4}'
     with pytest.raises(ValueError, match=r":2: id 'x' was used on line 1"):
         load(lines(row, row), num_prompts=2)
-    with pytest.raises(ValueError, match=r"num_prompts is 5, but p\.jsonl has 1"):
+    with pytest.raises(ValueError, match=r"num_prompts: 5 is not allowed; p\.jsonl has 1"):
         load(lines(row), num_prompts=5)
 
 

@@ -52,7 +52,7 @@ def test_the_limits_of_vllm_at_their_edges(tmp_path, question, answer, taken):
         assert prompt.max_tokens == answer
         assert prompt.token_ids == (BOS, *TOKENIZER.encode("q" * question), HEADER)
     else:
-        with pytest.raises(ValueError, match="num_prompts is 1, but sharegpt has 0 that pass its rule"):
+        with pytest.raises(ValueError, match="num_prompts: 1 is not allowed; sharegpt has 0 that pass its rule"):
             load(path, 1, max_model_len=4096)
 
 

@@ -33,7 +33,9 @@ def test_a_seed_decides_and_the_hash_tells():
 def test_what_does_not_fit_is_left_out_and_too_few_is_an_error():
     short = load(request(max_model_len=60))
     assert max(len(prompt.token_ids) + prompt.max_tokens for prompt in short.prompts) <= 60
-    with pytest.raises(ValueError, match=r"num_prompts is 900, but sharegpt-lengths has \d+ that pass its rule"):
+    with pytest.raises(
+        ValueError, match=r"num_prompts: 900 is not allowed; sharegpt-lengths has \d+ that pass its rule"
+    ):
         load(request(max_model_len=60, num_prompts=900))
 
 
@@ -42,5 +44,5 @@ def test_an_output_length_for_all():
 
 
 def test_a_vocabulary_is_needed():
-    with pytest.raises(ValueError, match="vocab_size is 0"):
+    with pytest.raises(ValueError, match="vocab_size: 0 is not allowed"):
         load(request(vocab_size=0))

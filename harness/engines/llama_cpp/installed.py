@@ -36,7 +36,7 @@ class Installed:
             return model
         if self.converter is None:
             raise ValueError(
-                f"model: {model} must be a .gguf file, since {self.binary} comes without a converter; "
+                f"model: {model} is not allowed; allowed: a .gguf file, since {self.binary} comes without a converter; "
                 "`make engines ENGINE=llama.cpp` installs one"
             )
         of = f"{model.resolve()} {_stamp(model)} {target.resolve() if target else ''} {dtype}"

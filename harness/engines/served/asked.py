@@ -23,7 +23,7 @@ def refuse_switches(arm: ArmConfig, engine: str, reasons: Mapping[str, str]) -> 
 
 def whole(key: str, text: str) -> int:
     if not text.isdigit() or text == "0":
-        raise ValueError(f"{key}: {text!r} is not allowed; must be a whole number > 0")
+        raise ValueError(f"{key}: {text!r} is not allowed; allowed: a whole number, 1 or more")
     return int(text)
 
 

@@ -98,7 +98,7 @@ def _theirs(arm: ArmConfig) -> Method:
         )
     wrong = [key for key, value in values.items() if not value.isdecimal() or int(value) < 1]
     if wrong:
-        raise ValueError(f"{arm.strategy}: {wrong[0]}={values[wrong[0]]!r} is not allowed; allowed: 1 and more")
+        raise ValueError(f"{arm.strategy}: {wrong[0]}={values[wrong[0]]!r} is not allowed; allowed: 1 or more")
     numbers = {key: int(value) for key, value in values.items()}
     algorithm = _THEIRS.get(arm.strategy, arm.strategy)
     k = numbers.pop("k", 0)

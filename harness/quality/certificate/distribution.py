@@ -54,7 +54,7 @@ def check_num_seeds(num_seeds: int) -> None:
     least = NUM_BUCKETS * _MIN_PER_BUCKET
     if num_seeds < least and num_seeds != 0:
         raise ValueError(
-            f"num_seeds: {num_seeds} is not allowed; must be >= {least}, or 0 for no test of distributions"
+            f"num_seeds: {num_seeds} is not allowed; allowed: {least} or more, or 0 for no test of distributions"
         )
 
 

@@ -139,7 +139,7 @@ class EngineLM(TemplateLM):
         engine may count differently than our tokenizer: it gets the whole text, and may refuse it."""
         room = self.max_length - max_tokens
         if room < 1:
-            raise ValueError(f"max_gen_toks: {max_tokens} is not allowed; max_model_len {self.max_length} must be more")
+            raise ValueError(f"max_gen_toks: {max_tokens} is not allowed; allowed: 1 to {self.max_length - 1}")
         if self._model.tokenizer is None:
             return ()
         ids = self.tok_encode(context)

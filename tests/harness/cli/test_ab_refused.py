@@ -13,13 +13,17 @@ REFUSED = {
     "no sides": ([], 2, "name the sides with -A and -B"),
     "another workload": (["-A", "no-spec", "-B", "no-spec --num-prompts 5"], 5, "dataset num_prompts: 6 and 5"),
     "another load": (["-A", "no-spec", "-B", "no-spec --max-concurrency 2"], 5, "max_concurrency: 1 and 2"),
-    "two arms": (["-A", "-s no-spec -s ngram", "-B", "ngram"], 2, "A: strategy: must be one arm, not no-spec, ngram"),
+    "two arms": (
+        ["-A", "-s no-spec -s ngram", "-B", "ngram"],
+        2,
+        "A: strategy: no-spec, ngram are not allowed; allowed: one arm",
+    ),
     "no arm": (
         ["-A", "--sync single", "-B", "ngram"],
         2,
-        "A: strategy: must be one arm, not no-spec, ngram; name it in",
+        "A: strategy: no-spec, ngram are not allowed; allowed: one arm; name it in",
     ),
-    "one side": (["-A", "ngram"], 2, "ngram; name it in -B, as -B eagle:k=4, or for both sides with -s"),
+    "one side": (["-A", "ngram"], 2, "allowed: one arm; name it in -B, as -B eagle:k=4, or for both sides with -s"),
     "more outputs than all": (
         ["-A", "ngram", "-B", "no-spec", "--min-same-output", "200%"],
         2,

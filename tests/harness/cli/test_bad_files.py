@@ -111,8 +111,8 @@ def test_paths_that_are_no_model(cli, chat, runs, tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("--dataset-name jsonl --dataset-path nowhere.jsonl", "dataset_path nowhere.jsonl does not exist"),
-        ("--dataset-name gsm8k --dataset-path /", "dataset_path / is a directory; the data set gsm8k reads a file"),
+        ("--dataset-name jsonl --dataset-path nowhere.jsonl", "dataset_path: nowhere.jsonl does not exist"),
+        ("--dataset-name gsm8k --dataset-path /", "dataset_path: / is a directory; the data set gsm8k reads a file"),
         ("--dataset-name jsonl", "workload jsonl needs a file: --dataset-path FILE"),
     ],
 )
@@ -128,8 +128,12 @@ LINES = {
         ":1: prompt of 80 tokens",
         "--max-model-len",
     ),
-    "foreign id": ('{"prompt_token_ids": [1, 99999], "max_tokens": 4}\n', ":1: 'prompt_token_ids' must be", "[0, 257)"),
-    "too few": ('{"prompt": "a", "max_tokens": 4}\n', "num_prompts is 2", "has 1", "allowed: at most 1"),
+    "foreign id": (
+        '{"prompt_token_ids": [1, 99999], "max_tokens": 4}\n',
+        ":1: 'prompt_token_ids' is [1, 99",
+        "[0, 257)",
+    ),
+    "too few": ('{"prompt": "a", "max_tokens": 4}\n', "num_prompts: 2 is not allowed", "has 1", "allowed: at most 1"),
     "half a pair": ('{"prompt": "\\ud800"}\n', ":1: holds '\\ud800', half of a surrogate pair"),
     "deep": ("[" * 100_000 + "\n", ":1: nests more than 100 deep"),
     "turns": ('{"question_id": 1, "turns": ["a"]}\n', ":1: holds 'turns'", "--dataset-name spec-bench --dataset-path"),
@@ -149,7 +153,7 @@ def test_data_sets_that_are_not_there(cli, chat, runs, tmp_path):
     assert_refused(
         cli(*chat, "--dataset-name", "sharegpt", "--dataset-path", tmp_path / "no.json"), runs, "does not exist"
     )
-    assert_refused(cli(*chat, "--dataset-name", "mt-bench"), runs, ":1: field 'turns' must be a list")
+    assert_refused(cli(*chat, "--dataset-name", "mt-bench"), runs, ":1: 'turns' is None; allowed: a list")
 
 
 TEMPLATES = {

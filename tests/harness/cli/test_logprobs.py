@@ -67,8 +67,8 @@ def test_a_stop_string_cuts_them_too(cli, toy, only_run):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--logprobs", "21"], "logprobs: 21 is not allowed; must be <= 20"),
-        (["--prompt-logprobs", "-1"], "prompt_logprobs: -1 is not allowed; must be >= 0"),
+        (["--logprobs", "21"], "logprobs: 21 is not allowed; allowed: 0 to 20"),
+        (["--prompt-logprobs", "-1"], "prompt_logprobs: -1 is not allowed; allowed: 0 to 20"),
         (["--logprobs", "1", "--acceptance", "synthetic:2.0"], "logprobs: are not allowed with forced acceptance"),
     ],
 )

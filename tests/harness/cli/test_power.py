@@ -67,7 +67,7 @@ def test_nothing_stored(cli):
         (["--aa", "1", "-s", "ngram"], "aa: 1 is not allowed"),
         (["-s", "ngram"], "-s ngram selects what to measure; set the number of blocks with --aa"),
         (["--in-process"], "aa: --in-process selects what to measure; set the number of blocks with --aa"),
-        (["--aa", "6"], "error: strategy: must be one arm, not no-spec, ngram; name it with -s\n"),
+        (["--aa", "6"], "error: strategy: no-spec, ngram are not allowed; allowed: one arm; name it with -s\n"),
         (
             ["--aa", "6", "-s", "ngram", "--num-repeats", "2"],
             "error: --num-repeats: every block is one repeat; set the number of blocks with --aa\n",

@@ -17,7 +17,7 @@ def _no_process(monkeypatch):
     ("words", "said"),
     [
         ("--tensor-parallel-size 3", "tensor_parallel_size: 3 is not allowed; allowed: 1, 2, 4"),
-        ("--tensor-parallel-size 8", "tensor_parallel_size: 8 is not allowed; must be <= 4"),
+        ("--tensor-parallel-size 8", "tensor_parallel_size: 8 is not allowed; allowed: 1 to 4"),
         ("--tensor-parallel-size 4", "tensor_parallel_size: 4 is not allowed; num_key_value_heads is 2"),
         (
             "--tensor-parallel-size 4 --draft-tensor-parallel-size 2",

@@ -89,7 +89,7 @@ def test_keywords_that_are_no_options_are_named(named, message):
         ("--burstiness much", "burstiness: 'much' is not a number"),
         ("--ignore-eos=yes", "ignore_eos: .* takes no value"),
         ("--dtype float16", "dtype: 'float16' is not known; allowed: auto, bfloat16, float32"),
-        ("--seed -1", "seed: -1 is not allowed; must be >= 0"),
+        ("--seed -1", "seed: -1 is not allowed; allowed: 0 to 9223372036854775807"),
         ("eagle", "No such option: eagle"),
         ("--recipe best.toml --base best", "--recipe and --base are mutually exclusive"),
     ],

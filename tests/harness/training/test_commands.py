@@ -16,7 +16,7 @@ TRAIN = ["train-head", "--target", "nobody", "--data", "x", "--out", "o"]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([*TRAIN, "--lr", "0"], "lr: 0.0 is not allowed; must be > 0"),
+        ([*TRAIN, "--lr", "0"], "lr: 0.0 is not allowed; allowed: above 0"),
         ([*TRAIN, "--unroll", "0"], "unroll: 0 is not allowed"),
         ([*TRAIN, "--kind", "draft-model"], "kind: 'draft-model' has no head; allowed: eagle, "),
         ([*TRAIN, "--budget-s", "0"], "budget_s: 0.0"),

@@ -149,10 +149,13 @@ def test_learning_rate_rises_then_falls_to_a_hundredth():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(lr=0.0), "lr: 0.0 is not allowed; must be > 0"),
+        (dict(lr=0.0), "lr: 0.0 is not allowed; allowed: above 0"),
         (dict(lr=math.nan), "lr: nan"),
-        (dict(unroll=0), "unroll: 0 is not allowed; must be >= 1"),
-        (dict(batch_tokens=100, max_sequence_tokens=200), "batch_tokens: 100 is not allowed; must hold a sequence"),
+        (dict(unroll=0), "unroll: 0 is not allowed; allowed: 1 or more"),
+        (
+            dict(batch_tokens=100, max_sequence_tokens=200),
+            r"batch_tokens: 100 is not allowed; allowed: max_sequence_tokens \(200\) or more",
+        ),
         (dict(steps=-1), "steps: -1"),
         (dict(kind="ngram"), "kind: 'ngram' has no head; allowed: eagle, .*parallel-eagle"),
         (dict(kind="parallel"), "'parallel' is not known.*allowed: "),

@@ -100,7 +100,7 @@ def test_arms(text, args):
         ("eagle:head=x,draft_sample_method=probabilistic", "own key is engine.speculative_use_rejection_sampling=true"),
         ("ngram:min_n=2", "min_n=2 is not allowed; SGLang looks up the longest match"),
         ("mtp:depth=2", "unknown option 'depth'"),
-        ("mtp:k=0", "k='0' is not allowed; allowed: 1 and more"),
+        ("mtp:k=0", "k='0' is not allowed; allowed: 1 or more"),
         ("mtp:k=4,topk=2", "k=4 describes a chain, topk a tree"),
         ("no-spec:sync=single", "sync: 'single' is not allowed; allowed with SGLang: auto"),
         ("no-spec:status_lag=2", "status_lag: '2' is not allowed; not a switch of SGLang"),

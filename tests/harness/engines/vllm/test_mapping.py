@@ -87,7 +87,7 @@ def test_strategies(text, speculative):
         ("vllm/dspark", "'dspark' is not a method of the installed vLLM; allowed: .*dflash, .*eagle, .*suffix"),
         ("vllm/no-spec:k=2", "k: '2' cannot be given to vLLM's no-spec; allowed: no options"),
         ("vllm/eagle:topk=2", "topk: '2' .* vLLM's eagle; allowed: k, head, draft_sample_method, or engine.spec"),
-        ("vllm/eagle:k=0", "k: '0' is not allowed; must be a whole number > 0"),
+        ("vllm/eagle:k=0", "k: '0' is not allowed; allowed: a whole number, 1 or more"),
         ("vllm/draft-model", "draft: '' is not allowed for vLLM; give a model's name"),
         ("vllm/draft-model:draft=self:2", "draft: 'self:2' is not allowed for vLLM"),
         ("vllm/eagle:sync=multi", "sync: 'multi' cannot be given to vLLM"),

@@ -144,7 +144,7 @@ def test_a_long_prompt_needs_no_more_memory_than_a_few_rows(at_once, monkeypatch
 @pytest.mark.parametrize("name", ["logprobs", "prompt_logprobs"])
 @pytest.mark.parametrize("value", [-1, 21])
 def test_more_than_the_columns_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name}: {value} is not allowed; must be 0 to 20"):
+    with pytest.raises(ValueError, match=f"{name}: {value} is not allowed; allowed: 0 to 20"):
         SamplingParams(**{name: value})
 
 

@@ -225,16 +225,16 @@ def test_random_traffic_never_loses_a_page_or_a_slot():
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [
-        ("temperature", -0.1, ">= 0"),
-        ("temperature", float("nan"), ">= 0"),
-        ("top_k", -1, ">= 0"),
-        ("top_p", 0.0, r"\(0, 1\]"),
-        ("top_p", 1.1, r"\(0, 1\]"),
-        ("max_tokens", 0, ">= 1"),
+        ("temperature", -0.1, "0 or more"),
+        ("temperature", float("nan"), "0 or more"),
+        ("top_k", -1, "0 or more"),
+        ("top_p", 0.0, "above 0, up to 1"),
+        ("top_p", 1.1, "above 0, up to 1"),
+        ("max_tokens", 0, "1 or more"),
     ],
 )
 def test_sampling_values_that_cannot_work_are_refused(field, value, allowed):
-    with pytest.raises(ValueError, match=f"{field}: {value} is not allowed; must be .*{allowed}"):
+    with pytest.raises(ValueError, match=f"{field}: {value} is not allowed; allowed: {allowed}"):
         SamplingParams(**{field: value})
 
 
