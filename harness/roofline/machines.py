@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from specbench.harness.store.roofline_record import IdealArm, Machine
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.schema import Frames
-from specbench.harness.store.sweep_directory import SweepDirectory, is_sweep
+from specbench.harness.store.sweep_directory import SweepDirectory, is_sweep, sweep_folder
 
 from .of_run import ideal_arms_of
 
@@ -53,8 +53,8 @@ def roofline_of(run: RunDirectory, frames: Frames | None = None) -> Roofline:
 
 
 def _of_sweep(run: RunDirectory) -> Machine | None:
-    sweep = run.path.absolute().parent.parent
-    return SweepDirectory.open(sweep).record.machine if run.record.purpose.sweep and is_sweep(sweep) else None
+    sweep = sweep_folder(run.path, run.record)
+    return SweepDirectory.open(sweep).record.machine if sweep is not None and is_sweep(sweep) else None
 
 
 def _stated(run: RunDirectory) -> Machine | None:

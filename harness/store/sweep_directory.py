@@ -25,7 +25,7 @@ from specbench.harness.store.masking import from_home, masked, plain_text
 from specbench.harness.store.migrate import OLD_SWEEP_SCHEMA, migrated_sweep, with_later_options
 from specbench.harness.store.purpose import Purpose, SweepPoint
 from specbench.harness.store.run_directory import RunDirectory
-from specbench.harness.store.run_record import STATUSES, SWEEP_SCHEMA, SweepLoad, SweepRecord
+from specbench.harness.store.run_record import STATUSES, SWEEP_SCHEMA, RunRecord, SweepLoad, SweepRecord
 
 FILE, RUNS = "sweep.json", "runs"
 
@@ -110,6 +110,11 @@ class SweepDirectory(RecordDirectory[SweepRecord]):
             for load, run in runs.items()
         }
         return tuple(begun.get(load, SweepLoad(max_concurrency=load)) for load in self.loads)
+
+
+def sweep_folder(path: Path, record: RunRecord) -> Path | None:
+    """Where the sweep is that the run at `path` belongs to, unless the run was copied out of it; None if to none."""
+    return path.absolute().parent.parent if record.purpose.sweep is not None else None
 
 
 def is_sweep(path: Path) -> bool:

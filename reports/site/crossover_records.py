@@ -16,6 +16,7 @@ from specbench.harness.store.codec import read_document
 from specbench.harness.store.crossover_file import RECORD_FILE, SCHEMA, Crossover
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.safe_paths import refuse_link
+from specbench.harness.store.sweep_directory import sweep_folder
 from specbench.reports.cells import arm_name, marked_name
 from specbench.reports.charts.chart import Styles
 from specbench.reports.charts.vega import specification
@@ -42,8 +43,8 @@ def stored_sweeps(runs: Sequence[SiteRun]) -> tuple[list[StoredSweep], tuple[str
     an unreadable sweep are treated like any others."""
     by_folder: dict[Path, list[SiteRun]] = {}
     for run in runs:
-        folder = run.path.absolute().parent.parent
-        if run.record.purpose.sweep is not None and (folder / RECORD_FILE).is_file():
+        folder = sweep_folder(run.path, run.record)
+        if folder is not None and (folder / RECORD_FILE).is_file():
             by_folder.setdefault(folder, []).append(run)
     found, problems = [], []
     for folder, own in by_folder.items():
