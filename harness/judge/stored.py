@@ -73,6 +73,10 @@ class Problem:
     reason: str
 
     @classmethod
+    def at(cls, path: Path | str, what: str) -> Problem:
+        return cls(path=str(path), reason=f"{path}: {what}")
+
+    @classmethod
     def of(cls, path: Path, error: Exception) -> Problem:
         """The reason why a run cannot be read; it is reported, and the others continue."""
         what = "" if isinstance(error, ValueError) else f"{path}: damaged, or of another version "
@@ -131,7 +135,7 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[StoredRun], list[Problem]]:
         if first is None:
             runs.append(run)
         elif first.path.resolve() == run.path.resolve():
-            problems.append(Problem(path=str(path), reason=f"{path}: given twice; used once"))
+            problems.append(Problem.at(path, "given twice; used once"))
         else:
             problems.append(Problem(path=str(path), reason=two_of_one_id(first, run)))
             runs.append(replace(run, name=f"{run.run_id} ({run.path})"))

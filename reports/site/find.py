@@ -23,17 +23,15 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Path], list[Problem]]:
         if path.name in ("run.json", _SWEEP):
             path = path.parent
         if path.exists() and not path.is_dir():
-            problems.append(
-                Problem(path=str(path), reason=f"{path}: is not a directory; give a run directory or a folder of runs")
-            )
+            problems.append(Problem.at(path, "is not a directory; give a run directory or a folder of runs"))
         elif not path.is_dir():
-            problems.append(Problem(path=str(path), reason=f"{path}: there is no such directory"))
+            problems.append(Problem.at(path, "there is no such directory"))
         elif (path / "run.json").is_file():
             found[path.resolve()] = None
         else:
             inside, broken = _inside(path)
             if not inside and not broken:
-                problems.append(Problem(path=str(path), reason=f"{path}: no run.json, and no runs in it"))
+                problems.append(Problem.at(path, "no run.json, and no runs in it"))
             found |= dict.fromkeys(inside)
             problems += broken
     return [path.relative_to(here) if here in path.parents else path for path in found], problems
@@ -51,9 +49,9 @@ def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
     for child in _folders(folder):
         name = str(child).encode(errors="backslashreplace").decode()
         if name != str(child):  # no page can show it
-            problems.append(Problem(path=name, reason=f"{name}: its name is not UTF-8; rename it"))
+            problems.append(Problem.at(name, "its name is not UTF-8; rename it"))
         elif child.is_symlink():
-            problems.append(Problem(path=str(child), reason=f"{child}: is a symbolic link, which is never followed"))
+            problems.append(Problem.at(child, "is a symbolic link, which is never followed"))
         elif (child / "run.json").is_file():
             found.append(child.resolve())
         elif (child / _SWEEP).is_file():
@@ -61,7 +59,7 @@ def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
             found += inside
             problems += broken
         elif _RUN_NAME.match(child.name):
-            problems.append(Problem(path=str(child), reason=f"{child}: no run.json: incomplete, or not a run"))
+            problems.append(Problem.at(child, "no run.json: incomplete, or not a run"))
     return found, problems
 
 

@@ -148,8 +148,7 @@ def read_site_runs(paths: Iterable[Path], slos: Slos | None = None) -> tuple[lis
             problems.append(Problem.of(path, error))
             continue
         if run.run_id in ids:
-            reason = f"{path}: has the run id of {ids[run.run_id]}; both are shown"
-            problems.append(Problem(path=str(path), reason=reason))
+            problems.append(Problem.at(path, f"has the run id of {ids[run.run_id]}; both are shown"))
         ids.setdefault(run.run_id, path)
         runs.append(run)
     newest = sorted(runs, key=lambda run: (run.started_utc, run.run_id), reverse=True)

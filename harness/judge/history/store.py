@@ -87,11 +87,11 @@ def _directories(history: Path) -> tuple[list[Path], list[Problem]]:
             if path.name.startswith(".") or not path.is_dir() or path == history / RUNS:
                 continue
             if path.is_symlink():
-                problems.append(Problem(path=str(path), reason=f"{path}: is a symbolic link, which is never followed"))
+                problems.append(Problem.at(path, "is a symbolic link, which is never followed"))
             elif (path / "run.json").is_file():
                 found.append(path)
             else:
-                problems.append(Problem(path=str(path), reason=f"{path}: no run.json: incomplete, or not a run"))
+                problems.append(Problem.at(path, "no run.json: incomplete, or not a run"))
     return found, problems
 
 
@@ -119,7 +119,5 @@ def _unique(points: Iterable[Point]) -> tuple[list[Point], list[Problem]]:
         if owner == point.path:
             kept.append(point)
         else:
-            problems[point.path] = Problem(
-                path=point.path, reason=f"{point.path}: has the run id of {owner}; the first is used"
-            )
+            problems[point.path] = Problem.at(point.path, f"has the run id of {owner}; the first is used")
     return kept, list(problems.values())
