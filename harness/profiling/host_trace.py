@@ -18,7 +18,7 @@ from .attribution import Attribution, attribute
 from .graph_certificate import CANNOT_TELL, NO_CLAIM
 from .kineto_trace import open_host
 from .phase_figures import Key, draft_step, host_times
-from .record import PHASES, GraphCertificate, HostPhase, IdleFigures, Profile, Quality, Source, Subject
+from .record import IDLE_UNKNOWN, PHASES, GraphCertificate, HostPhase, Profile, Quality, Source, Subject
 from .rounds import Rounds
 from .rules import Matcher, PhaseRules
 from .spans import innermost, matched
@@ -65,14 +65,7 @@ def analyse_host_trace(
         ),
         syncs=(),
         syncs_per_round=None,
-        idle=IdleFigures(
-            total_ns=None,
-            by_cause_ns={},
-            verify_to_draft_span_ns=None,
-            verify_to_draft_idle_ns=None,
-            verify_to_draft_by_cause_ns={},
-            num_overlapped=0,
-        ),
+        idle=IDLE_UNKNOWN,
         kernels=(),
         timeline=bars,
         timeline_round=number,

@@ -124,6 +124,16 @@ class IdleFigures:
     verify_to_draft_by_round_ns: tuple[float, ...] = ()
 
 
+IDLE_UNKNOWN = IdleFigures(
+    total_ns=None,
+    by_cause_ns={},
+    verify_to_draft_span_ns=None,
+    verify_to_draft_idle_ns=None,
+    verify_to_draft_by_cause_ns={},
+    num_overlapped=0,
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelFigures:
     """One kernel (or copy) in one phase, per round. `share`: of the busy time summed over operations."""

@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 
-from specbench.harness.profiling.record import IdleFigures, Profile
+from specbench.harness.profiling.record import IDLE_UNKNOWN, Profile
 from specbench.reports.cells import NOTHING, compact, factor, share
 from specbench.reports.document import Command, Document, Fact, Section, Table, with_rows
 from specbench.reports.profile.cells import count, duration, num_bytes_text, unit_of
@@ -106,16 +106,8 @@ def without_phases(profile: Profile) -> Profile:
 
 def without_host_times(profile: Profile) -> Profile:
     """The profile without idle and host times, which a slow profiler distorts."""
-    idle = IdleFigures(
-        total_ns=None,
-        by_cause_ns={},
-        verify_to_draft_span_ns=None,
-        verify_to_draft_idle_ns=None,
-        verify_to_draft_by_cause_ns={},
-        num_overlapped=0,
-    )
     phases = tuple(dataclasses.replace(phase, host_ns=None) for phase in profile.phases)
-    return dataclasses.replace(profile, phases=phases, idle=idle, gpu_busy_share=None)
+    return dataclasses.replace(profile, phases=phases, idle=IDLE_UNKNOWN, gpu_busy_share=None)
 
 
 def commands(profile: Profile) -> tuple[Command, ...]:
