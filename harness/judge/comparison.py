@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from specbench.harness.judge.figures import Side, median, pair, same_outputs
 from specbench.harness.judge.keys import Mismatch, mismatches, software_changes, unknown_groups
@@ -33,10 +33,10 @@ class Row:
 
     run: str
     arm: str
-    baseline: str
+    baseline: str = ""
     marks: tuple[str, ...]
     values: Mapping[str, float | None]
-    comparisons: Mapping[str, Comparison]
+    comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     is_baseline: bool = False
     same_output: tuple[int, int] | None = None
 
@@ -135,14 +135,11 @@ def _default_arm(run: StoredRun) -> str:
 def _row(
     side: Side, partner: Side | None, floors: NoiseFloors, min_effect: float, is_baseline: bool
 ) -> tuple[Row, list[str]]:
-    values = {figure.key: median(figure, side) for figure in COMPARED}
     row = Row(
         run=side.run.name,
         arm=side.arm,
-        baseline="",
         marks=side.run.marks[side.arm],
-        values=values,
-        comparisons={},
+        values={figure.key: median(figure, side) for figure in COMPARED},
         is_baseline=is_baseline,
     )
     if partner is None:
@@ -153,13 +150,8 @@ def _row(
     if side.run is partner.run and _is_false_change(side.run, found.values()):
         notes.append(f"{side.run.name}: {FALSE_CHANGE}")
         found = {key: replace(one, verdict=EXPLORATORY, more_pairs=None) for key, one in found.items()}
-    full = replace(
-        row,
-        baseline=partner.name if partner.run is not side.run else partner.arm,
-        comparisons=found,
-        same_output=same_outputs(partner, side),
-    )
-    return full, notes
+    baseline = partner.name if partner.run is not side.run else partner.arm
+    return replace(row, baseline=baseline, comparisons=found, same_output=same_outputs(partner, side)), notes
 
 
 def _row_notes(side: Side, pairs: Pairs) -> Iterator[str]:
