@@ -38,7 +38,7 @@ def answer(view: RunView) -> str:
         sentence = f"{how_much} as fast as {baseline} in TPOT, which is impossible: measure again on a quiet machine"
     elif low is None or high is None:
         sentence = f"{how_much} as fast as {baseline} in TPOT, without an interval"
-    elif _is_noisy(best):
+    elif is_no_figure(low, high):
         sentence = f"{row_name(best)} may be faster than {baseline} in TPOT or not: {ratio_text(best)}"
     elif low > 1:
         sentence = f"{how_much} as fast as {baseline} in TPOT"
@@ -88,10 +88,6 @@ def _is_compared(view: RunView, arm: ArmSummary) -> bool:
     if arm.speedup is None or arm.speedup.tpot_ratio is None:
         return False
     return not driven_otherwise(view.record.arm(arm.label), view.record.arm(arm.speedup.baseline))
-
-
-def _is_noisy(arm: ArmSummary) -> bool:
-    return arm.speedup is not None and is_no_figure(arm.speedup.tpot_ratio_low, arm.speedup.tpot_ratio_high)
 
 
 def _ratio(arm: ArmSummary) -> float:
