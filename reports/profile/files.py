@@ -10,7 +10,6 @@ from specbench.harness.profiling.profile_file import FILE, read_profile, to_json
 from specbench.harness.profiling.record import Profile
 from specbench.harness.store.files import write_text
 from specbench.harness.store.safe_paths import path_inside
-from specbench.reports.document import Document
 from specbench.reports.html import html_page
 from specbench.reports.markdown import markdown_document
 from specbench.reports.profile.report import profile_name, profiles_document
@@ -53,7 +52,7 @@ def read_one_profile(path: Path) -> tuple[str, Profile]:
 
 def write_profile_reports(profiles: Mapping[str, Profile], directory: Path, title: str) -> list[Path]:
     """The page, the Markdown and the median rounds for Perfetto; returns the files written."""
-    document: Document = profiles_document(profiles, title)
+    document = profiles_document(profiles, title)
     texts = {HTML: html_page(document), MARKDOWN: markdown_document(document), PERFETTO: trace_json(profiles)}
     for name, text in texts.items():
         write_text(directory / name, text)
