@@ -10,14 +10,7 @@ import random
 from collections.abc import Sequence
 
 from specbench.workloads.assets.resolve import resolve
-from specbench.workloads.base import (
-    Prompt,
-    Tokenizer,
-    Workload,
-    WorkloadRequest,
-    messages_beyond_text,
-    require_enough,
-)
+from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, messages_beyond_text, require_enough
 from specbench.workloads.held_out import is_held_out
 from specbench.workloads.sharegpt_file import Exchange, first_exchanges
 

@@ -11,14 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench.workloads.assets.resolve import resolve
-from specbench.workloads.base import (
-    Prompt,
-    Tokenizer,
-    Workload,
-    WorkloadRequest,
-    messages_beyond_text,
-    require_enough,
-)
+from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, messages_beyond_text, require_enough
 from specbench.workloads.records import question_record, read_records, text_field
 
 JSON_REQUEST = (

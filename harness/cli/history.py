@@ -33,8 +33,7 @@ _Format = Annotated[str, format_option("table", "json")]
 
 @history.command(cls=Command)
 def add(
-    directory: _Directory,
-    runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUN")],
+    directory: _Directory, runs: Annotated[list[Path], typer.Argument(help="Run directories.", metavar="RUN")]
 ) -> None:
     """Copy runs into a history, each into its own directory; concurrent jobs are safe.
 

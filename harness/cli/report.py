@@ -12,8 +12,7 @@ from .output import goodput_option
 
 def report(
     runs: Annotated[
-        list[Path],
-        typer.Argument(help="Run directories, or folders that hold some, such as a history.", metavar="RUN"),
+        list[Path], typer.Argument(help="Run directories, or folders that hold some, such as a history.", metavar="RUN")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the site.")] = Path("site"),
     format: Annotated[

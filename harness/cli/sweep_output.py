@@ -21,12 +21,7 @@ from specbench.harness.store.sweep_directory import SweepDirectory
 from specbench.harness.store.writing import writing
 from specbench.reports.experiments.crossover_answer import crossover_answer
 from specbench.reports.experiments.crossover_brief import crossover_brief
-from specbench.reports.experiments.crossover_table import (
-    crossover_tables,
-    display_names,
-    goodput_table,
-    plan_table,
-)
+from specbench.reports.experiments.crossover_table import crossover_tables, display_names, goodput_table, plan_table
 from specbench.reports.experiments.sweep_report import markdown_sweep, write_sweep_reports
 from specbench.reports.run.report import write_reports
 from specbench.reports.terminal import sentence_lines

@@ -85,11 +85,7 @@ def _workload(text: str, loaded: LoadedTarget, options: CheckHeadOptions, progre
 
 
 def _evaluate(
-    head: Path,
-    loaded: LoadedTarget,
-    workloads: Mapping[str, Workload],
-    options: CheckHeadOptions,
-    progress: Progress,
+    head: Path, loaded: LoadedTarget, workloads: Mapping[str, Workload], options: CheckHeadOptions, progress: Progress
 ) -> list[HeadEvaluation]:
     """Of each workload at each temperature; of several workloads also together."""
     found: list[HeadEvaluation] = []

@@ -83,12 +83,7 @@ def new_sweep(plan: SweepPlan, to: Destination, progress: Progress, on_point: On
     grid = plan.grid
     with _session(progress) as session:
         begun = SweepRecord(
-            argv=to.argv,
-            config=plan.config,
-            loads=plan.loads,
-            arms=grid.rows,
-            notes=grid.notes,
-            purpose=plan.purpose,
+            argv=to.argv, config=plan.config, loads=plan.loads, arms=grid.rows, notes=grid.notes, purpose=plan.purpose
         )
         sweep = session.create(lambda: SweepDirectory.create(to.folder, to.label, begun), to.folder)
         for note in grid.notes:

@@ -11,15 +11,7 @@ from specbench.harness.judge.machine_noise import NoiseFloors
 from specbench.harness.judge.stored import Problem, StoredRun
 from specbench.harness.metrics.figures import COMPARED
 from specbench.harness.registry import BASELINE
-from specbench.harness.stats.verdict import (
-    EXPLORATORY,
-    IMPROVED,
-    MIN_EFFECT,
-    REGRESSED,
-    Comparison,
-    Pairs,
-    compare,
-)
+from specbench.harness.stats.verdict import EXPLORATORY, IMPROVED, MIN_EFFECT, REGRESSED, Comparison, Pairs, compare
 from specbench.harness.store.ab_record import LABELS
 
 FALSE_CHANGE = "both sides are the same code and configuration: a change between them is false, and the A/A invalid"

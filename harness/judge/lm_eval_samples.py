@@ -84,9 +84,7 @@ def _sample(line: str, where: str) -> tuple[Place, Sample]:
         raise ValueError(f"{where}: metrics: {names!r} is not allowed; allowed: a list of names")
     hashes = {name: raw[name] if isinstance(raw.get(name), str) else None for name in _HASHES}
     return (raw["doc_id"], str(raw.get("filter", "none"))), Sample(
-        **hashes,
-        output_sha256=sha256_json(raw.get("resps")),
-        values={name: raw.get(name) for name in names},
+        **hashes, output_sha256=sha256_json(raw.get("resps")), values={name: raw.get(name) for name in names}
     )
 
 

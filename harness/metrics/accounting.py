@@ -123,10 +123,7 @@ def round_metrics(table: pd.DataFrame) -> dict[str, float | None]:
 
 def phase_metrics(rounds: PhaseRounds) -> dict[str, float | None]:
     """Median ms that a decode round spends in each phase, `plain` and `instrumented` separately."""
-    return {
-        **under("plain", _medians(rounds.plain)),
-        **under("instrumented", _medians(rounds.instrumented)),
-    }
+    return {**under("plain", _medians(rounds.plain)), **under("instrumented", _medians(rounds.instrumented))}
 
 
 def accounting_identity(

@@ -125,12 +125,5 @@ def mcnemar(won: int, lost: int, n: int) -> ItemPairs:
     half = _Z_95 * math.sqrt(won + lost + 1 - (won - lost) ** 2 / (n + 2)) / (n + 2)
     detectable = (_Z_95 + _Z_POWER_80) * math.sqrt((won + lost + 1) / (n + 2) / n)
     return ItemPairs(
-        n=n,
-        won=won,
-        lost=lost,
-        p=p,
-        p_test=p,
-        low=middle - half,
-        high=middle + half,
-        detectable=min(1.0, detectable),
+        n=n, won=won, lost=lost, p=p, p_test=p, low=middle - half, high=middle + half, detectable=min(1.0, detectable)
     )

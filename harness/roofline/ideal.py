@@ -167,11 +167,7 @@ def sampling_s(machine: Machine, shape: ForwardShape, rows: float, logit_bytes: 
 
 
 def round_parts_s(
-    machine: Machine,
-    target: ForwardShape,
-    drafter: ForwardShape | None,
-    r: Round,
-    logit_bytes: float = SAMPLING_BYTES,
+    machine: Machine, target: ForwardShape, drafter: ForwardShape | None, r: Round, logit_bytes: float = SAMPLING_BYTES
 ) -> dict[str, dict[str, float]]:
     """Seconds by phase (PHASES) and limit. lm_head of the target counts under `accept`, as in the engine; `drafter` is
     None where drafts cost no forward pass (n-gram)."""

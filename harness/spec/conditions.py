@@ -155,11 +155,7 @@ class Conditions(Options):
         None, "KV pages; default: enough to avoid preemption.", unit="pages", most=MAX_TOKENS
     )
     max_num_batched_tokens: int = _switch(
-        2048,
-        "Most rows of a prefill step; longer prompts are chunked.",
-        unit="tokens",
-        least=1,
-        most=MAX_TOKENS,
+        2048, "Most rows of a prefill step; longer prompts are chunked.", unit="tokens", least=1, most=MAX_TOKENS
     )
     mixed_chunk_size: int = _switch(
         0,

@@ -26,10 +26,7 @@ from .choices import ALLOWED, allowed
 from .plans import PLANS
 
 _NUM_ORDERS = 60
-_FULL_FIRST = (
-    "full_decode_only",
-    "full_and_piecewise",
-)  # an unpadded drafter allows all but the first pass
+_FULL_FIRST = ("full_decode_only", "full_and_piecewise")  # an unpadded drafter allows all but the first pass
 
 
 @dataclass(frozen=True, slots=True)

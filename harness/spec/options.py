@@ -89,8 +89,7 @@ class RunOptions(OutputOptions, Conditions):
         None, "A stored comparison (`specbench list`) or a .toml file; options given here replace its own."
     )
     base: str | None = _arms(
-        None,
-        "Ablation: change one switch at a time of this arm, vllm-0.9 or best; options given here replace its own.",
+        None, "Ablation: change one switch at a time of this arm, vllm-0.9 or best; options given here replace its own."
     )
     ablate: tuple[str, ...] = _arms(
         (), "With --base: only this switch and these values, as sync=none,single. Repeatable."
@@ -144,13 +143,10 @@ class RunOptions(OutputOptions, Conditions):
         flags="--engine-command",
     )
     url: str | None = _engine(
-        "Arms of other engines: address of a running server, as http://HOST:PORT/v1.",
-        flags="--base-url",
+        "Arms of other engines: address of a running server, as http://HOST:PORT/v1.", flags="--base-url"
     )
     accuracy: str | None = _measurement(
-        None,
-        "Also score the arms on these lm-eval tasks after the timed blocks, as gsm8k:200.",
-        metavar="TASK[:LIMIT]",
+        None, "Also score the arms on these lm-eval tasks after the timed blocks, as gsm8k:200.", metavar="TASK[:LIMIT]"
     )
     accuracy_num_fewshot: int | None = _measurement(None, "With --accuracy: few-shot examples; default: the task's.")
     accuracy_include_path: str | None = _measurement(None, "With --accuracy: a folder of your own lm-eval tasks.")

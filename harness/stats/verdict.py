@@ -122,9 +122,7 @@ def decide(
     counts = (np.asarray(p_adjusted) <= alpha) & (np.abs(result.mean) >= margin)
     inside = (result.low >= -margin) & (result.high <= margin)
     by_rule = np.where(
-        counts,
-        np.where(grown == (better == "higher"), IMPROVED, REGRESSED),
-        np.where(inside, EQUIVALENT, INCONCLUSIVE),
+        counts, np.where(grown == (better == "higher"), IMPROVED, REGRESSED), np.where(inside, EQUIVALENT, INCONCLUSIVE)
     )
     return by_rule if result.num_pairs >= MIN_PAIRS else np.full_like(by_rule, EXPLORATORY, dtype="<U12")
 

@@ -72,10 +72,7 @@ def _sample(conversation: Conversation, index: int, config: GenerateConfig) -> S
     spread = config.temperature_high - config.temperature_low
     temperature = 0.0 if greedy else config.temperature_low + spread * unit("temperature", *key)
     return Sample(
-        conversation=conversation,
-        index=index,
-        temperature=round(temperature, 4),
-        seed=int(unit("noise", *key) * 2**62),
+        conversation=conversation, index=index, temperature=round(temperature, 4), seed=int(unit("noise", *key) * 2**62)
     )
 
 

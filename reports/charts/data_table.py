@@ -10,14 +10,7 @@ from specbench.reports.document import Table
 
 from .chart import Chart
 
-_HEADERS = {
-    "series": "strategy",
-    "low": "from",
-    "high": "to",
-    "least": "MDE",
-    "dashed": "line",
-    "facet": "metric",
-}
+_HEADERS = {"series": "strategy", "low": "from", "high": "to", "least": "MDE", "dashed": "line", "facet": "metric"}
 
 
 def data_table(chart: Chart) -> Table:

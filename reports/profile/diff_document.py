@@ -15,11 +15,7 @@ from specbench.reports.profile.tables import KINDS
 from specbench.reports.profile.timeline import timeline, timeline_span_ns
 
 MAX_KERNELS = 15
-_WRITTEN: dict[str, Callable[[float | None], str]] = {
-    "count": count,
-    "share": share,
-    "ratio": factor,
-}
+_WRITTEN: dict[str, Callable[[float | None], str]] = {"count": count, "share": share, "ratio": factor}
 
 
 def diff_document(a: Profile, b: Profile, names: tuple[str, str]) -> Document:

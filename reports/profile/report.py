@@ -11,13 +11,7 @@ from specbench.reports.cells import NOTHING, compact, factor, share
 from specbench.reports.document import Command, Document, Fact, Section, Table, with_rows
 from specbench.reports.profile.cells import count, duration, num_bytes_text, unit_of
 from specbench.reports.profile.labels import arm_titles
-from specbench.reports.profile.sentences import (
-    SHARES_NOT_SPEED,
-    certificate,
-    evidence,
-    findings,
-    warnings,
-)
+from specbench.reports.profile.sentences import SHARES_NOT_SPEED, certificate, evidence, findings, warnings
 from specbench.reports.profile.tables import (
     attention_table,
     claims_table,

@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from specbench.harness.profiling.record import LATE, KernelFigures, PhaseFigures, Profile
 from specbench.reports.cells import NOTHING, factor, share
 from specbench.reports.document import Table, table_of
-from specbench.reports.profile.cells import (
-    cause_name,
-    count,
-    kernel_name,
-    phase_name,
-    steps_name,
-    times,
-)
+from specbench.reports.profile.cells import cause_name, count, kernel_name, phase_name, steps_name, times
 
 MAX_KERNELS = 20
 KINDS = {

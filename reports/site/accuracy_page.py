@@ -72,9 +72,7 @@ def _no_evidence(runs: Sequence[SiteRun]) -> Section:
         text = f"specbench accuracy --model {shlex.quote(run.model)} {arms} --tasks gsm8k --limit 200"
         commands.append(Command(name="Do the arms answer as well as the baseline?", text=text))
     return Section(
-        title="No evidence yet",
-        sentences=("No run here has a certificate or scores.",),
-        commands=tuple(commands),
+        title="No evidence yet", sentences=("No run here has a certificate or scores.",), commands=tuple(commands)
     )
 
 

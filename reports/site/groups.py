@@ -70,10 +70,7 @@ def _grouped(
     groups: dict[tuple[str, ...], list[SiteRun]] = {}
     for run in runs:
         keys = comparison_keys(run.record)
-        alike = (
-            kind(run),
-            *(f"{g}.{k}={v}" for g in among for k, v in keys[g].items() if k not in without),
-        )
+        alike = (kind(run), *(f"{g}.{k}={v}" for g in among for k, v in keys[g].items() if k not in without))
         groups.setdefault(alike, []).append(run)
     newest = [own[0] for own in groups.values()]
     titles = distinct_titles([_title(run, without) for run in newest], newest)

@@ -5,13 +5,7 @@ from __future__ import annotations
 from specbench.harness.metrics.figures import TPOT_MS
 from specbench.harness.store.ab_judgement import JudgedMetric, Judgement
 from specbench.harness.store.arm_record import FORCED
-from specbench.reports.cells import (
-    TOO_WIDE,
-    change_text,
-    is_too_wide_change,
-    outputs_equal,
-    size_text,
-)
+from specbench.reports.cells import TOO_WIDE, change_text, is_too_wide_change, outputs_equal, size_text
 from specbench.reports.document import Fact
 from specbench.reports.experiments.verdict_table import (
     NO_VERDICT,

@@ -13,13 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from specbench.workloads.assets.cache import (
-    AssetError,
-    Progress,
-    asset_dir,
-    directory_sha256,
-    file_sha256,
-)
+from specbench.workloads.assets.cache import AssetError, Progress, asset_dir, directory_sha256, file_sha256
 from specbench.workloads.assets.hub import Hub, missing_part
 from specbench.workloads.assets.manifest import Manifest, read_manifest, write_manifest
 from specbench.workloads.assets.progress import download_progress

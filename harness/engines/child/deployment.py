@@ -181,11 +181,7 @@ class ChildDeployment:
         first = number * load.max_concurrency
         prompts = [load.request(index % len(load)) for index in range(first, first + load.max_concurrency)]
         short = [
-            replace(
-                request,
-                id=position,
-                sampling=request.sampling.at_most(_WARM_UP_TOKENS),
-            )
+            replace(request, id=position, sampling=request.sampling.at_most(_WARM_UP_TOKENS))
             for position, request in enumerate(prompts)
         ]
         command = self._command(short, [0.0] * len(short), load.max_concurrency)

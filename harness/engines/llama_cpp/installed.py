@@ -81,9 +81,7 @@ def find(given: str) -> Installed:
     root = binary.absolute().parent.parent
     converter = root / _CONVERTER
     return Installed(
-        binary=binary.absolute(),
-        converter=converter if converter.is_file() else None,
-        packages=root / "packages",
+        binary=binary.absolute(), converter=converter if converter.is_file() else None, packages=root / "packages"
     )
 
 

@@ -31,13 +31,7 @@ class Sender:
     `meet` returns when the first request may be sent."""
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        url: str,
-        max_concurrency: int,
-        *,
-        keeps: bool,
-        meet: Callable[[], None] | None = None,
+        self, endpoint: Endpoint, url: str, max_concurrency: int, *, keeps: bool, meet: Callable[[], None] | None = None
     ):
         self._endpoint, self._url, self._max_concurrency, self._keeps = endpoint, url, max_concurrency, keeps
         self._meet = meet

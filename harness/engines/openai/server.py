@@ -98,10 +98,7 @@ def identify(endpoint: Endpoint) -> Server:
     dialect = OWNERS.get(owner, PLAIN)
     details: _Details = _TELL[dialect.name](pages) if dialect.name in _TELL else {}
     return Server(
-        endpoint=endpoint,
-        dialect=dialect,
-        models=tuple(str(one["id"]) for one in entries if "id" in one),
-        **details,
+        endpoint=endpoint, dialect=dialect, models=tuple(str(one["id"]) for one in entries if "id" in one), **details
     )
 
 

@@ -67,13 +67,7 @@ class RunningServer:
 
 @contextmanager
 def running(
-    command: ServerCommand,
-    *,
-    model: str,
-    label: str,
-    say: Callable[[str], None],
-    log: Path,
-    patience: Patience,
+    command: ServerCommand, *, model: str, label: str, say: Callable[[str], None], log: Path, patience: Patience
 ) -> Iterator[RunningServer]:
     """A context in which the server runs. Its output is appended to `log`.
 

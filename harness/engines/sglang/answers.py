@@ -10,11 +10,7 @@ if TYPE_CHECKING:
     from specbench.harness.engines.child.wire import Request
 
 _Summed = Literal[
-    "completion_tokens",
-    "num_retractions",
-    "spec_verify_ct",
-    "spec_num_correct_drafts",
-    "spec_num_proposed_drafts",
+    "completion_tokens", "num_retractions", "spec_verify_ct", "spec_num_correct_drafts", "spec_num_proposed_drafts"
 ]
 _SUMMED: tuple[_Summed, ...] = get_args(_Summed)
 

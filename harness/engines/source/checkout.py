@@ -61,12 +61,7 @@ class Revision:
 
     def facts(self) -> dict[str, object]:
         """For the record. The files are those of the commit, whatever the checkout contains."""
-        return {
-            "ref": self.ref,
-            "commit": self.commit,
-            "dirty": False,
-            "compiled_parts_of": self.checkout.describe(),
-        }
+        return {"ref": self.ref, "commit": self.commit, "dirty": False, "compiled_parts_of": self.checkout.describe()}
 
 
 @dataclass(slots=True)

@@ -136,9 +136,7 @@ def _check_drafts(told: _Drafts, where: str) -> None:
     num_rounds, num_tokens, num_accepted = told.num_drafts, told.draft_tokens, told.accepted_tokens
     if num_accepted > num_tokens:
         raise contradiction(
-            where,
-            f"spec_decode_accepted_tokens is {num_accepted}",
-            f"spec_decode_draft_tokens is {num_tokens}",
+            where, f"spec_decode_accepted_tokens is {num_accepted}", f"spec_decode_draft_tokens is {num_tokens}"
         )
     if not num_rounds and num_tokens:
         raise contradiction(where, "spec_decode_num_drafts is 0", f"spec_decode_draft_tokens is {num_tokens}")
