@@ -20,10 +20,7 @@ ACCEPTED = (4, 0, 2, 1, 3, 0, 2, 2)
 
 
 def sides(a: str = "eagle:k=2", b: str = "eagle:k=4") -> tuple[Side, Side]:
-    return (
-        Side(label="A", text=a, words=("-s", a)),
-        Side(label="B", text=b, words=("-s", b)),
-    )
+    return (Side(label="A", text=a, words=("-s", a)), Side(label="B", text=b, words=("-s", b)))
 
 
 def experiment(

@@ -69,11 +69,7 @@ EVENTS: list[object] = [
         "sglext": {"spec_tokens_details": {"spec_verify_ct": 2, "spec_correct_drafts_histogram": [1, 1]}},
     },
 ]
-JOURNAL = [
-    {"arm": "a", "repeat": 0, "num_requests": 2},
-    {"requests": [[0, "p", 1, 1, "stop", 1, 2, 3]]},
-    {"steps": []},
-]
+JOURNAL = [{"arm": "a", "repeat": 0, "num_requests": 2}, {"requests": [[0, "p", 1, 1, "stop", 1, 2, 3]]}, {"steps": []}]
 PAGE = b'# TYPE vllm:num_preemptions counter\nvllm:num_preemptions_total{engine="0"} 3.0\nsglang:cached_tokens 5\n'
 
 

@@ -35,10 +35,7 @@ def _items(**figures):
 
 
 def _view(pairs, scores=None):
-    items = {
-        "no-spec": _items(tpot_ms=20.0),
-        "ngram": _items(acceptance_length=2.345, tpot_ratio=1.6, num_pairs=3),
-    }
+    items = {"no-spec": _items(tpot_ms=20.0), "ngram": _items(acceptance_length=2.345, tpot_ratio=1.6, num_pairs=3)}
     known = (_score("no-spec", 0.774, 0.0187), _score("ngram", 1, None))
     record = EvaluationRecord(
         asked=EvalConfig(tasks=(TaskLimit(name="gsm8k"),)),
@@ -80,18 +77,7 @@ def test_pairs_say_difference_interval_and_power():
     pair = _pair(replace(ITEMS, detectable=0.0158, same_output=0.9))
     table = accuracy_tables(_view([pair]))[1]
     assert table.rows == (
-        (
-            "ngram",
-            "gsm8k",
-            "strict-match",
-            "+0.4 [-0.8, +1.6]",
-            "5/3",
-            "0.69",
-            "1.6",
-            "90%",
-            "2.35",
-            "12.50 (1.60x)",
-        ),
+        ("ngram", "gsm8k", "strict-match", "+0.4 [-0.8, +1.6]", "5/3", "0.69", "1.6", "90%", "2.35", "12.50 (1.60x)"),
     )
     assert markdown_result(table).count("|") > 30 and "no-spec: TPOT 20.00 ms on the items of gsm8k." in table.notes
 

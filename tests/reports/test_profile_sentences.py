@@ -7,13 +7,7 @@ from profile_samples import eagle_profile, foreign_profile, fused_profile
 
 from specbench.harness.profiling.record import LATE, SyncFigures
 from specbench.reports.profile.report import facts
-from specbench.reports.profile.sentences import (
-    certificate,
-    drafter_graphs,
-    evidence,
-    verify_to_draft,
-    warnings,
-)
+from specbench.reports.profile.sentences import certificate, drafter_graphs, evidence, verify_to_draft, warnings
 from specbench.reports.profile.tables import sync_table
 
 

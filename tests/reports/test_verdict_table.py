@@ -121,8 +121,7 @@ def test_plain_and_markdown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(-0.0251, "-2.51%"), (0.0004, "+0.04%"), (0.123, "+12.3%"), (-0.5, "-50.0%"), (19.0, ">+1000%")],
+    ("value", "text"), [(-0.0251, "-2.51%"), (0.0004, "+0.04%"), (0.123, "+12.3%"), (-0.5, "-50.0%"), (19.0, ">+1000%")]
 )
 def test_changes_on_a_card(value, text):
     assert change_text(value, max_decimals=2) == text

@@ -59,10 +59,7 @@ def make_engine(
     if strategy.tree is not None and graph.mixed == "full":
         graph = dataclasses.replace(graph, mixed="piecewise")  # what is offered for trees
     engine_config = EngineConfig(
-        **{**sizes, "drafter": plan.drafter, **config},
-        graph=graph,
-        sync=plan.sync,
-        status_lag=plan.status_lag,
+        **{**sizes, "drafter": plan.drafter, **config}, graph=graph, sync=plan.sync, status_lag=plan.status_lag
     )
     backend = backend or lookup(ATTENTION_BACKENDS, plan.attention, "attention")()
     target = target or toy_target(plan.device)

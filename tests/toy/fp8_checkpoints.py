@@ -122,10 +122,7 @@ def write_fp8(
     if skipped:
         key = "ignore" if quantization["quant_method"] == "compressed-tensors" else "modules_to_not_convert"
         quantization[key] = [*quantization.get(key, ()), *_named(tensors, skipped, key)]
-    for name, content, config in (
-        ("fp8", small, {**raw, "quantization_config": quantization}),
-        ("plain", plain, raw),
-    ):
+    for name, content, config in (("fp8", small, {**raw, "quantization_config": quantization}), ("plain", plain, raw)):
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir(parents=True)
         (folder / name / "config.json").write_text(json.dumps(config))

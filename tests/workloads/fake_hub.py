@@ -18,11 +18,7 @@ QUESTIONS = {
     "train.jsonl": b'{"question": "seen by the head"}\n',
     "test.jsonl": b"".join(b'{"question": "%06d %s"}\n' % (row, b"why? " * 140) for row in range(60_000)),
 }
-REPOSITORIES = {
-    "models/some/model": MODEL,
-    "datasets/openai/gsm8k": GSM8K,
-    "datasets/some/questions": QUESTIONS,
-}
+REPOSITORIES = {"models/some/model": MODEL, "datasets/openai/gsm8k": GSM8K, "datasets/some/questions": QUESTIONS}
 
 
 class FakeHub(BaseHTTPRequestHandler):

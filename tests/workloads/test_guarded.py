@@ -155,10 +155,7 @@ def test_a_large_or_damaged_table_is_refused(tmp_path, monkeypatch, name):
             read(given)
 
 
-@pytest.mark.parametrize(
-    "lines",
-    ["[]", '{"arm": "a"}', '{"arm": "a", "repeat": "x", "num_requests": 1}', DEEP],
-)
+@pytest.mark.parametrize("lines", ["[]", '{"arm": "a"}', '{"arm": "a", "repeat": "x", "num_requests": 1}', DEEP])
 def test_a_journal_of_another_shape_counts_as_cut_off(tmp_path, lines):
     (tmp_path / "a.jsonl").write_text(lines + "\n")
     assert read_journal(tmp_path / "a.jsonl") is None

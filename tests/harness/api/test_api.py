@@ -121,10 +121,7 @@ def test_the_recorded_command_has_several_values_as_words(toy):
         ({"stop_token_ids": ()}, r"stop_token_ids: \(\) is empty"),
         ({"num_prompts": []}, r"num_prompts: \[\] is empty"),
         ({"num_prompts": set()}, r"num_prompts: set\(\) is not allowed; allowed: a single value, or a list"),
-        (
-            {"stop_token_ids": np.array([1, 2])},
-            r"stop_token_ids: array\(\[1, 2\]\) is not allowed; allowed",
-        ),
+        ({"stop_token_ids": np.array([1, 2])}, r"stop_token_ids: array\(\[1, 2\]\) is not allowed; allowed"),
     ],
 )
 def test_bad_options_are_value_errors(toy, options, message):

@@ -14,13 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.harness.experiments.ab_code import (
-    code_identity,
-    environment_of,
-    find_checkout,
-    resolve_ref,
-    worktree,
-)
+from specbench.harness.experiments.ab_code import code_identity, environment_of, find_checkout, resolve_ref, worktree
 from specbench.harness.store.code_state import code_state
 from specbench.harness.store.environment import GitState, git_state
 from specbench.harness.store.run_directory import RunDirectory

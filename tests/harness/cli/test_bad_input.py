@@ -28,10 +28,7 @@ OPTIONS = [
     ("-s eagle:k=2.5,head=random", "k='2.5' is not a whole number"),
     ("-s ngram:min_n=3,max_n=2", "1 <= min_n <= max_n"),
     ("--head random -s ngram", "no arm among ngram takes a head"),
-    (
-        "--k 3 -s no-spec -s ngram:k=2",
-        "k: 3 has no effect; every arm that takes a k sets its own",
-    ),
+    ("--k 3 -s no-spec -s ngram:k=2", "k: 3 has no effect; every arm that takes a k sets its own"),
     ("--base-url http://x/v1 -s ngram", "--base-url: 'http://x/v1' has no effect; no arm among ngram runs on another"),
     ("--num-clients 4 -s ngram", "--num-clients: 4 has no effect; no arm among ngram runs on another engine"),
     ("--tokenizer x -s ngram", "--tokenizer: 'x' has no effect; no arm among ngram runs on another engine"),
@@ -53,10 +50,7 @@ OPTIONS = [
     ("--graph-target piecewise --device cpu", "CUDA graphs need a CUDA device"),
     ("--sync often", "sync: 'often' is not known; allowed: auto, multi, single, none"),
     ("--drafter ragged -s eagle:head=random", "drafter: 'ragged' is not known; allowed: padded, unpadded"),
-    (
-        "--drafter unpadded -s ngram",
-        "drafter=unpadded + no EAGLE chain is refused: only an EAGLE chain",
-    ),
+    ("--drafter unpadded -s ngram", "drafter=unpadded + no EAGLE chain is refused: only an EAGLE chain"),
     ("--state-update slow", "state_update: 'slow' is not known; allowed: fused, torch"),
     ("--head random -s draft-model:draft=self:2", "no arm among draft-model:draft=self:2 takes a head"),
     ("--sync none --device cpu", "launches on a CPU are synchronous"),
@@ -152,11 +146,7 @@ def test_options(cli, toy, runs, options, words):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("--modle toy", "No such option: --modle"),
-        ("extra", "unexpected extra argument"),
-    ],
+    ("options", "words"), [("--modle toy", "No such option: --modle"), ("extra", "unexpected extra argument")]
 )
 def test_usage(cli, toy, runs, options, words):
     result = cli(*toy, *options.split())

@@ -156,10 +156,7 @@ BAD = {
     "twice": (("-s", "ngram:k=1", "-s", "ngram"), "'ngram' gives the same arm as 'ngram:k=1'"),
     "typed twice": (("-s", "ngram", "-s", "ngram"), "'ngram' is given twice"),
     "spelled out": (("-s", "ngram:graph=none", "-s", "ngram"), "'ngram' gives the same arm as 'ngram:graph=none'"),
-    "default": (
-        ("-s", "ngram:k=4", "-s", "ngram:k=4,max_n=5"),
-        "k=4,max_n=5' gives the same arm as 'ngram:k=4'",
-    ),
+    "default": (("-s", "ngram:k=4", "-s", "ngram:k=4,max_n=5"), "k=4,max_n=5' gives the same arm as 'ngram:k=4'"),
     "of run": (("--num-repeats", 0), "num_repeats: 0 is not allowed"),
     "head": (("--head", "random"), "head: 'random' has no effect"),
     "accuracy": (("--accuracy", "gsm8k"), "accuracy: random weights"),

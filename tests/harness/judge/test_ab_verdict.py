@@ -32,12 +32,7 @@ def verdicts(record: dict) -> list[str]:
 def test_a_faster_step(tmp_path):
     record = judge(experiment(tmp_path, change=-0.03))
     assert verdicts(record) == ["improved", "equivalent", "improved"]
-    assert (record.verdict, record.exit_code, record.num_kept, record.num_rejected) == (
-        "improved",
-        0,
-        10,
-        0,
-    )
+    assert (record.verdict, record.exit_code, record.num_kept, record.num_rejected) == ("improved", 0, 10, 0)
     step = by_name(record)["step time"]
     assert step.change == pytest.approx(-0.03, abs=0.005) and step.low < -0.03 < step.high
     assert step.b / step.a - 1 == pytest.approx(step.change) and step.a == pytest.approx(10, rel=0.03)

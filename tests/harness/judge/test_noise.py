@@ -81,8 +81,7 @@ SCHEMA = '{"schema": "specbench.noise/1"'
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["{", "[]", '{"schema": "specbench.noise/9"}', SCHEMA + "}", SCHEMA + ', "floors": [{"arm": "eagle"}]}'],
+    "content", ["{", "[]", '{"schema": "specbench.noise/9"}', SCHEMA + "}", SCHEMA + ', "floors": [{"arm": "eagle"}]}']
 )
 def test_a_damaged_file_is_named(content):
     path = floor_file(ENVIRONMENT)

@@ -6,13 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.harness.metrics.grouping import (
-    group_numbers,
-    occurrences,
-    places_of,
-    starts_of_runs,
-    with_prompts,
-)
+from specbench.harness.metrics.grouping import group_numbers, occurrences, places_of, starts_of_runs, with_prompts
 
 
 @pytest.fixture(params=range(5))

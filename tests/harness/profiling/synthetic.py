@@ -269,10 +269,7 @@ def _metadata(connection: sqlite3.Connection, schema: str) -> None:
     captured = [("PROCESS_0:COMMAND", COMMAND[0]), ("PROCESS_0:WORKING_DIR", WORKING_DIR)]
     captured += [(f"PROCESS_0:ARGUMENT_{i}", word) for i, word in enumerate(COMMAND[1:])]
     connection.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", captured)
-    connection.execute(
-        "INSERT INTO TARGET_INFO_GPU VALUES (0, 0, ?, '0000:01:00.0', 'GPU-1234', 0)",
-        (GPU_NAME,),
-    )
+    connection.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 0, ?, '0000:01:00.0', 'GPU-1234', 0)", (GPU_NAME,))
 
 
 # -- Kineto ------------------------------------------------------------------------------------------------------------

@@ -129,10 +129,7 @@ def refused(path, rules=RULES):
             dict(extra_sql="UPDATE NVTX_EVENTS SET text = 'fwd', textId = NULL"),
             "most frequent: 'fwd'); give --rules FILE",
         ),
-        (
-            dict(extra_sql="DELETE FROM NVTX_EVENTS WHERE text GLOB 'specbench:step*'"),
-            "says where a step begins",
-        ),
+        (dict(extra_sql="DELETE FROM NVTX_EVENTS WHERE text GLOB 'specbench:step*'"), "says where a step begins"),
         (
             dict(extra_sql="UPDATE NVTX_EVENTS SET globalTid = globalTid + 16777216"),
             "in a process that has no GPU work",

@@ -20,13 +20,7 @@ from harness.quality.fault_rig import (
     requests_of,
     spec_engine,
 )
-from harness.quality.faults import (
-    bias_sampler,
-    drafts_not_verified,
-    no_compaction,
-    rejected_keys_read,
-    stale_length,
-)
+from harness.quality.faults import bias_sampler, drafts_not_verified, no_compaction, rejected_keys_read, stale_length
 from toy.few_words import FewWords
 
 

@@ -39,11 +39,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, arguments,
 @pytest.mark.parametrize(
     ("is_trained", "may_write", "message"),
     [
-        (
-            False,
-            True,
-            "write: HEAD has no training.json; only a head made by train-head has a card to write",
-        ),
+        (False, True, "write: HEAD has no training.json; only a head made by train-head has a card to write"),
         (True, False, "write: cannot write to HEAD: Permission denied"),
     ],
 )

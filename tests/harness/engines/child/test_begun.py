@@ -64,9 +64,6 @@ def test_those_that_nobody_took_are_ended(tmp_path, monkeypatch):
 def test_an_error_of_its_turn_ends_it(tmp_path):
     begun = BegunChildren()
     begun.begin("a", started(tmp_path / "a", {"fails": 1}))
-    with (
-        pytest.raises(ValueError, match="no such switch"),
-        begun.taken("a", started(tmp_path / "other", {})) as child,
-    ):
+    with pytest.raises(ValueError, match="no such switch"), begun.taken("a", started(tmp_path / "other", {})) as child:
         opened(child)
     assert not is_alive(child.pid)

@@ -261,11 +261,7 @@ def test_errors_without_a_message_are_errors(tmp_path):
         ("info.timings.last_token_iteration", float("inf"), "last_token_iteration: Infinity is not allowed"),
         ("output_metrics.text_tokens", -3, r"requests.successful\[0\].output_metrics.text_tokens: -3 is not allowed"),
         ("output_metrics", ..., r"requests.successful\[0\].output_metrics is missing; not a benchmark of guidellm 0.8"),
-        (
-            "response_metrics.speculative_decoding.num_draft_tokens",
-            -1,
-            "f.json, benchmark 1: .* -1",
-        ),
+        ("response_metrics.speculative_decoding.num_draft_tokens", -1, "f.json, benchmark 1: .* -1"),
         ("response_metrics.speculative_decoding.acceptance_histogram", [-1, 15], "f.json, benchmark 1: .* -1"),
         *((f"response_metrics.speculative_decoding.{name}", value, message) for name, value, message in OF_DRAFTS),
     ],
