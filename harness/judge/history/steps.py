@@ -173,8 +173,7 @@ def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
     cuts = search.fit(scaled).predict(pen=3 * math.log(len(values)))[:-1]
     cuts = _in_place(logs, cuts)
     while cuts:
-        edges = [0, *cuts, len(logs)]
-        medians = [np.median(logs[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+        medians = [np.median(segment) for segment in np.split(logs, cuts)]
         sizes = np.abs(np.diff(medians))
         smallest = int(sizes.argmin())
         if sizes[smallest] >= margin:
@@ -186,8 +185,7 @@ def _steps(values: np.ndarray, offset: int, min_effect: float) -> list[int]:
 def _in_place(logs: np.ndarray, cuts: list[int]) -> list[int]:
     """Moves a cut by the one point of its neighbour that a segment of MIN_SIZE may hold: the search places none three
     points from an end, and would name the wrong commit."""
-    edges = [0, *cuts, len(logs)]
-    medians = [np.median(logs[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    medians = [np.median(segment) for segment in np.split(logs, cuts)]
     placed = []
     for cut, before, after in zip(cuts, medians, medians[1:], strict=False):
         is_late = abs(logs[cut - 1] - after) < abs(logs[cut - 1] - before)
