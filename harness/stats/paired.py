@@ -47,7 +47,7 @@ class Shared:
     freedom: int
 
 
-def paired(log_ratios: ArrayLike, level: float = LEVEL) -> Paired:
+def paired(log_ratios: ArrayLike) -> Paired:
     """Paired t over the last axis of `log_ratios` [..., pairs]; at least two pairs.
 
     Pairs without any spread (counts that are the same in every block) have no t: their interval is the point, and p is
@@ -60,7 +60,7 @@ def paired(log_ratios: ArrayLike, level: float = LEVEL) -> Paired:
     exact = np.asarray(np.abs(ratios - mean[..., None]).max(axis=-1) < _EXACT_ZERO)
     with np.errstate(divide="ignore", invalid="ignore"):
         test = scipy.stats.ttest_1samp(np.where(exact[..., None], np.arange(num_pairs), ratios), 0.0, axis=-1)
-        interval = test.confidence_interval(level)
+        interval = test.confidence_interval(LEVEL)
     return Paired(
         mean=mean,
         low=np.where(exact, mean, interval.low),
