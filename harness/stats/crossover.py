@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 Order = NDArray[np.int64]
 
 LEVEL = 0.95
+_ENDS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
 _SEED = 20_078  # fixed: the same raw tables always give the same report
 Side = Literal["below", "between", "beyond"]  # position of a crossing relative to the measured loads
 
@@ -157,7 +158,7 @@ def ratio_of(log_value: float, log_R: Array | None) -> Ratio:
     kept = log_R[np.isfinite(log_R)] if log_R is not None else np.empty(0)
     if not len(kept):
         return Ratio(ratio=math.exp(log_value), low=None, high=None)
-    low, high = np.quantile(kept, _ends())
+    low, high = np.quantile(kept, _ENDS)
     return Ratio(ratio=math.exp(log_value), low=float(np.exp(low)), high=float(np.exp(high)))
 
 
@@ -188,7 +189,7 @@ def crossing_of(log_L: Array, loads: Sequence[int], log_RL: Array | None) -> Bre
     kept = log_RL[np.isfinite(log_RL).all(axis=1)] if log_RL is not None else np.empty((0, len(loads)))
     if len(kept):
         at_R = crossings(kept, loads)
-        low, high = np.quantile(at_R, _ends(), method="inverted_cdf")
+        low, high = np.quantile(at_R, _ENDS, method="inverted_cdf")
         interval = float(low), float(high)
         shares = float((at_R == 0).mean()), float(np.isinf(at_R).mean())
     return break_even(loads, value, interval, shares)
@@ -217,10 +218,6 @@ def shares_best(log_RA: Array) -> Array:
     """The share of the resamples in which each of A arms is the fastest [A]."""
     kept = log_RA[np.isfinite(log_RA).all(axis=1)]
     return np.bincount(kept.argmax(axis=1), minlength=log_RA.shape[1]) / max(len(kept), 1)
-
-
-def _ends() -> tuple[float, float]:
-    return (1 - LEVEL) / 2, (1 + LEVEL) / 2
 
 
 def _side(load: float) -> Side:
