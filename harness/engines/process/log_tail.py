@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_READ = 64 * 1024  # bytes from the end; more than 20 lines of any log
+_NUM = 20
+_READ = 64 * 1024  # bytes from the end; more than _NUM lines of any log
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\u00a0-\uffff]")
 _ERROR = re.compile(r"error\b(?!s?[./])", re.IGNORECASE)  # but not a URL about errors
 LONGEST = 200  # characters of a line in a message
 
 
-def last_lines(log: Path, num: int = 20) -> list[str]:
+def last_lines(log: Path) -> list[str]:
     """The last lines, without empty ones, colours and control characters. Only the last state of a progress bar
     counts."""
     try:
@@ -21,7 +22,7 @@ def last_lines(log: Path, num: int = 20) -> list[str]:
     except FileNotFoundError:
         return []
     lines = (_CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).strip() for line in text.split("\n"))
-    return [line for line in lines if line][-num:]
+    return [line for line in lines if line][-_NUM:]
 
 
 def telling_line(log: Path) -> str:
