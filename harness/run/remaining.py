@@ -5,22 +5,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import InitVar, dataclass, field
 from statistics import mean
 
 
-@dataclass(slots=True)
 class Remaining:
     """`to_come`: the arms of the remaining blocks, including the current one; or any other names, if things of the same
     name take equally long."""
 
-    to_come: InitVar[Iterable[str]]
-    _left: Counter[str] = field(init=False)
-    _last_s: dict[str, float] = field(default_factory=dict, init=False)
-    _at_work: tuple[str, float] | None = field(default=None, init=False)
-
-    def __post_init__(self, to_come: Iterable[str]) -> None:
+    def __init__(self, to_come: Iterable[str]) -> None:
         self._left = Counter(to_come)
+        self._last_s: dict[str, float] = {}
+        self._at_work: tuple[str, float] | None = None
 
     def ended(self, label: str, took_s: float) -> None:
         """The first block of an arm includes its warm-up, so only the last one counts."""
