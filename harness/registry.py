@@ -149,7 +149,8 @@ class EngineKind:
     @staticmethod
     def default_arms(has_head: bool) -> list[str]:
         """Arms measured if the user names none; those with a head only if one is available."""
-        return default_arms(has_head)
+        kinds = [kind for kind in declared_strategies() if has_head or not kind.takes_head]
+        return [kind.default_arm for kind in kinds if kind.default_arm]
 
 
 _BUILT_IN = parse_toml(Path(__file__).with_name("built_in.toml").read_text(encoding="utf-8"))
@@ -220,10 +221,3 @@ def declared_strategies() -> list[type[StrategyKind]]:
 def head_strategy(one_pass: bool = False) -> str:
     """The strategy in which a head of this kind is tried on its own: the first that takes one."""
     return next(kind.name for kind in declared_strategies() if kind.takes_head and kind.one_pass == one_pass)
-
-
-def default_arms(has_head: bool) -> list[str]:
-    """Arms measured if the user names none; those with a head only if one is available."""
-    return [
-        kind.default_arm for kind in declared_strategies() if kind.default_arm and (has_head or not kind.takes_head)
-    ]

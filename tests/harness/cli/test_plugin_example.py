@@ -10,7 +10,7 @@ from toy.packages import install_project
 from toy.packages import site as site
 
 from specbench.harness.engines.native.arms import resolve_arm
-from specbench.harness.registry import default_arms
+from specbench.harness.registry import EngineKind
 from specbench.harness.spec.ablation import parse_ablations
 from specbench.harness.spec.cover import pairwise_cover
 
@@ -77,4 +77,4 @@ def test_what_reads_declarations_alone_knows_it():
     assert parse_ablations(["strategy=ngram,lookback"]) == {"strategy": ("ngram", "lookback")}
     cells = pairwise_cover("cpu", lambda arm: resolve_arm(arm, "cpu", synthetic_weights=False))
     assert any(cell.text().startswith("lookback:k=3,attention=torch") for cell in cells)
-    assert "lookback" not in default_arms(has_head=True), "it declares no default arm"
+    assert "lookback" not in EngineKind.default_arms(has_head=True), "it declares no default arm"
