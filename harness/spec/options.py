@@ -202,8 +202,7 @@ AnyRun = TypeVar("AnyRun", bound=RunOptions)
 def parse_numbers(name: str, text: str, example: str) -> tuple[int, ...]:
     """Parses `1,4,16` into distinct numbers, sorted. ValueError naming the option for anything else."""
     words = [word.strip() for word in text.split(",")]
-    if any(not word.isdecimal() or len(word) > 18 or int(word) < 1 for word in words) or len({*map(int, words)}) < len(
-        words
-    ):
+    numbers = {int(word) for word in words if word.isdecimal() and len(word) <= 18} - {0}
+    if len(numbers) < len(words):
         raise ValueError(f"{name}: {text!r} is not allowed; allowed: different numbers >= 1, as {example}")
-    return tuple(sorted(map(int, words)))
+    return tuple(sorted(numbers))
