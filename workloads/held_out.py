@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 
-from specbench.workloads.assets.resolve import resolve
+from specbench.workloads.assets.resolve import ResolvedAsset, resolve
 from specbench.workloads.base import Tokenizer, Workload, WorkloadRequest
 from specbench.workloads.sharegpt import sample
-from specbench.workloads.sharegpt_file import first_exchanges
+from specbench.workloads.sharegpt_file import Exchange, first_exchanges
 
 ONE_IN = 20
 
@@ -27,9 +27,13 @@ def text_key(text: str) -> str:
     return hashlib.sha256(" ".join(text.lower().split()).encode()).hexdigest()
 
 
+def exchanges(asset: ResolvedAsset) -> list[Exchange]:
+    """The first exchange of each conversation that is for evaluation only, in file order."""
+    return [e for e in first_exchanges(asset.path, asset.sha256) if is_held_out(e.id.partition(":")[2])]
+
+
 def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
     """As the workload `sharegpt`, over the held-out conversations only."""
     asset = resolve(request.path or "sharegpt")
-    kept = [e for e in first_exchanges(asset.path, asset.sha256) if is_held_out(e.id.partition(":")[2])]
     subset = f"held out (sha256 of the conversation's name, modulo {ONE_IN}, is 0); "
-    return sample(asset, kept, request, tokenizer, subset)
+    return sample(asset, exchanges(asset), request, tokenizer, subset)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from specbench.workloads import held_out
 from specbench.workloads.assets.resolve import resolve
 from specbench.workloads.base import Prompt, Tokenizer, Workload, WorkloadRequest, messages_beyond_text, require_enough
-from specbench.workloads.held_out import is_held_out
-from specbench.workloads.sharegpt_file import Exchange, first_exchanges
+from specbench.workloads.sharegpt_file import Exchange
 
 OUTPUT_LEN = 128
 FIRST_LEN = 512  # tokens of the shortest prompts; each further length is twice the one before
@@ -24,7 +24,7 @@ def load(request: WorkloadRequest, tokenizer: Tokenizer) -> Workload:
     128 output tokens unless ``output_len`` says otherwise.
     """
     asset = resolve(request.path or "sharegpt")
-    order = [e for e in first_exchanges(asset.path, asset.sha256) if is_held_out(e.id.partition(":")[2])]
+    order = held_out.exchanges(asset)
     random.Random(request.seed).shuffle(order)
     max_tokens = request.output_len or OUTPUT_LEN
     lengths = _lengths(request.max_model_len - max_tokens)
