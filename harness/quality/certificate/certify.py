@@ -72,14 +72,14 @@ class Certificate:
     num_prompts: int
     num_tokens: int
     num_exact: int
-    divergences: tuple[Divergence, ...]
-    worst_regret: float | None
-    tolerance: float | None
-    excess: Excess | None
+    divergences: tuple[Divergence, ...] = ()
+    worst_regret: float | None = None
+    tolerance: float | None = None
+    excess: Excess | None = None
     acceptance_length: float | None
-    acceptance: AcceptanceComparison | None
-    compared_with: str
-    distribution: DistributionTest | None
+    acceptance: AcceptanceComparison | None = None
+    compared_with: str = ""
+    distribution: DistributionTest | None = None
     problems: tuple[str, ...]
     judged_by: str = ""
     not_done: tuple[str, ...] = ()
@@ -167,10 +167,6 @@ class Judge:
             num_prompts=len(got.outputs),
             num_tokens=sum(map(len, got.outputs.values())),
             num_exact=sum(mine == baseline.outputs[number] for number, mine in got.outputs.items()),
-            divergences=(),
-            worst_regret=None,
-            tolerance=None,
-            excess=None,
             acceptance_length=acceptance_length(got.rounds),
             acceptance=self._compared(arm, got, plain),
             compared_with=plain[0] if plain else "",
