@@ -15,7 +15,7 @@ from specbench.reports.document import NOTHING as NOTHING
 WIDEST = 3.0
 _THOUSAND = 999.95  # 1,000 in four digits
 TOO_WIDE = f"inconclusive: interval wider than a factor of {WIDEST:g}"  # in place of a figure
-TPOT_RATIO = "TPOT ratio [95% CI]"  # the header of `tpot_ratio`
+TPOT_RATIO = "TPOT (x) [95% CI]"  # the header of `tpot_ratio`
 NOT_JUDGED = "outputs not judged (forced acceptance)"
 
 
@@ -181,11 +181,11 @@ def acceptance_length(acceptance: Acceptance | None) -> str:
 
 
 def tpot_ratio(compared: Speedup | None) -> str:
-    """`1.602 [1.521, 1.684]`: baseline / arm, above 1 the arm is faster."""
+    """`1.60x [1.52, 1.68]`: baseline / arm, above 1 the arm is faster."""
     if compared is None:
         return NOTHING
     low, high = compared.tpot_ratio_low, compared.tpot_ratio_high
-    return TOO_WIDE if is_no_figure(low, high) else with_interval("{:.3f}".format, compared.tpot_ratio, low, high)
+    return TOO_WIDE if is_no_figure(low, high) else factor(compared.tpot_ratio, low, high)
 
 
 def tps_spread(arm: ArmSummary) -> str:

@@ -45,19 +45,13 @@ def certificate_worst(certificate: Mapping[str, Any]) -> tuple[str, ...]:
 def certificate_table(certificate: Mapping[str, Any]) -> Table:
     """One row per arm and temperature."""
     unfinished = [] if certificate["status"] == "complete" else ["not finished: arms without a row were not judged"]
-    notes = [
-        "exact: outputs identical to no-spec's. worst gap: between the two tokens of a first divergence; worst regret: "
-        "how far a token lies below the best of its position. Both in logits, recomputed in fp32 by a dense pass.",
-        "regret sum: over all tokens, and (in brackets) over those that the target itself would choose after the same "
-        "texts, by dense passes in its own dtype; a dash: fp32.",
-        "acceptance: rounds that accept what the same strategy accepts without graphs, among rounds that both began "
-        "with the same text; out of step: begun by only one, after a round that differed; a dash: nothing to compare.",
-        "distribution: p of a chi-square over many seeds, all positions together; fails below 0.001.",
-        *(_tolerance_note(t, found) for t, found in certificate["tolerances"].items()),
-        *_other_engines(certificate["certificates"]),
-    ]
     rows = certificate["certificates"]
     shown = {name: cell for name, cell in _COLUMNS.items() if any(cell(row) != NOTHING for row in rows)}
+    notes = [
+        *(f"{name}: {means}" for name, means in _EXPLAINED.items() if name in shown),
+        *(_tolerance_note(t, found) for t, found in certificate["tolerances"].items()),
+        *_other_engines(rows),
+    ]
     return table_of("Losslessness against no-spec", shown, rows, (*unfinished, *notes))
 
 
@@ -136,6 +130,17 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "AL": _judged(lambda row: number(row["acceptance_length"])),
     "acceptance": _judged(lambda row: _acceptance(row["acceptance"])),
     "distribution": _judged(lambda row: _distribution(row["distribution"])),
+}
+_RECOMPUTED = "in logits, recomputed in fp32 by a dense pass."
+_EXPLAINED = {
+    "exact": "outputs identical to no-spec's.",
+    "worst gap": f"between the two tokens of a first divergence, {_RECOMPUTED}",
+    "worst regret": f"how far a token lies below the best of its position, {_RECOMPUTED}",
+    "regret sum": "over all tokens, and (in brackets) over those that the target itself would choose after the same "
+    "texts, by dense passes in its own dtype; a dash: fp32.",
+    "acceptance": "rounds that accept what the same strategy accepts without graphs, among rounds that both began with "
+    "the same text; out of step: begun by only one, after a round that differed; a dash: nothing to compare.",
+    "distribution": "p of a chi-square over many seeds, all positions together; fails below 0.001.",
 }
 _MEANS = {
     "exact": "outputs identical to no-spec's",

@@ -9,6 +9,7 @@ from specbench.harness.metrics.registered import foreign_figures
 from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import (
     NOTHING,
+    TPOT_RATIO,
     acceptance_length,
     median,
     median_ms,
@@ -73,7 +74,7 @@ def _factors(view: RunView) -> dict[str, dict[str, str]]:
     """For imported files: without repeats, only the interval over requests shows how certain a factor is."""
     if not view.record.is_imported:
         return {}
-    return {"TPOT (x) [95% CI]": {arm.label: ratio_text(arm) for arm in view.arms}}
+    return {TPOT_RATIO: {arm.label: ratio_text(arm) for arm in view.arms}}
 
 
 def _foreign_columns(view: RunView) -> dict[str, dict[str, str]]:

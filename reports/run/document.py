@@ -10,6 +10,7 @@ from specbench.harness.store.results import ArmSummary
 from specbench.reports.cells import (
     NOTHING,
     TPOT_RATIO,
+    factor,
     median,
     median_ms,
     milliseconds,
@@ -106,8 +107,8 @@ def _phases(arms: Sequence[ArmSummary]) -> Table:
 def _tps_ratio(arm: ArmSummary) -> str:
     speedup = arm.speedup
     if speedup is None or speedup.tps_ratio is None or speedup.tps_ratio_min is None:
-        return number(speedup.tps_ratio if speedup else None)
-    return f"{speedup.tps_ratio:.3f} ({speedup.tps_ratio_min:.3f} to {speedup.tps_ratio_max:.3f})"
+        return factor(speedup.tps_ratio if speedup else None)
+    return f"{factor(speedup.tps_ratio)} ({speedup.tps_ratio_min:.2f} to {speedup.tps_ratio_max:.2f})"
 
 
 def _histogram(arm: ArmSummary) -> str:
@@ -136,14 +137,14 @@ def _residual(arm: ArmSummary) -> str:
 
 _SPEEDUP: Cells = {
     TPOT_RATIO: lambda arm: tpot_ratio(arm.speedup),
-    "TPS ratio (min to max)": _tps_ratio,
+    "TPS (x) (min to max)": _tps_ratio,
     "prompts": lambda arm: str(arm.speedup.num_prompts) if arm.speedup else NOTHING,
     "pairs": lambda arm: str(arm.speedup.num_pairs) if arm.speedup else NOTHING,
     "same output": lambda arm: share(arm.speedup.same_output_rate if arm.speedup else None),
 }
 _SPEEDUP_NOTE = (
-    "TPOT ratio: baseline / arm, paired by prompt and repeat, geometric mean; bootstrap over blocks and prompts. "
-    "Above 1, the arm is faster."
+    "TPOT (x): baseline / arm, paired by prompt and repeat, geometric mean; bootstrap over blocks and prompts. "
+    "TPS (x): arm / baseline. Above 1, the arm is faster."
 )
 _LATENCY: Cells = {
     f"{TPOT_MS.name} mean": median_ms(TPOT_MS.block),

@@ -54,7 +54,7 @@ _COLUMNS: dict[str, Callable[[_Row], str]] = {
 }
 _NOTE = (
     "AL and TPOT as in the comparison, over the prompts of one {kind}; intervals over these prompts. "
-    "TPOT ratio: baseline / arm on the same prompts, above 1 the arm is faster. Requests in flight together share "
+    "TPOT (x): baseline / arm on the same prompts, above 1 the arm is faster. Requests in flight together share "
     "rounds, whatever their {kind}."
 )
 _GROUPS = {

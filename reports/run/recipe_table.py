@@ -17,6 +17,7 @@ from specbench.reports.run.arm_columns import COLUMNS, Row, text
 from specbench.reports.run.view import RunView
 
 CLAIM = "claim:"
+_CLAIMED = {"tps": "TPS", "tpot": "TPOT", "req_s": "requests/s"}  # keys of claims, as other columns spell them
 DEFAULT_COLUMNS = ("tps", "factor", "spread", "tpot_ms", "tpot_delta", "syncs", "acceptance_length")
 
 
@@ -66,7 +67,10 @@ def _cell(name: str, row: Row, claim: Mapping[str, str | float]) -> str:
 
 
 def _header(name: str) -> str:
-    return f"claimed {name.removeprefix(CLAIM).replace('_', ' ')}" if name.startswith(CLAIM) else COLUMNS[name][0]
+    if not name.startswith(CLAIM):
+        return COLUMNS[name][0]
+    key = name.removeprefix(CLAIM)
+    return f"claimed {_CLAIMED.get(key, key.replace('_', ' '))}"
 
 
 def _notes(view: RunView, recipe: RecipeRecord, names: Sequence[str]) -> list[str]:

@@ -71,7 +71,7 @@ def test_each_row_is_compared_with_the_nearest_baseline_above(view):
 
 def test_claims_stand_in_columns_that_have_any(view):
     found = cells(view)
-    assert found["fast"]["claimed tps"] == "530" and found["slow"]["claimed tps"] == "-"
+    assert found["fast"]["claimed TPS"] == "530" and found["slow"]["claimed TPS"] == "-"
     assert "claimed speed-up" not in recipe_table(view).headers
 
 

@@ -96,7 +96,7 @@ def test_every_report_has_the_table(both, cli, tmp_path):
     assert [row[:3] for row in table["rows"]] == [
         [name, row_name(arm), num] for name, num in (("short", "3"), ("long", "2")) for arm in run.record.results.arms
     ]
-    assert table["headers"] == ["data set", "strategy", "prompts", "AL [95% CI]", "TPOT ms", "TPOT ratio [95% CI]"]
+    assert table["headers"] == ["data set", "strategy", "prompts", "AL [95% CI]", "TPOT ms", "TPOT (x) [95% CI]"]
     assert [[c["name"] for c in arm["categories"]] for arm in stored["arms"]] == [["short", "long"]] * 2
     build_site([run.path], tmp_path / "site")
     (page,) = (tmp_path / "site" / "runs").glob("*.html")

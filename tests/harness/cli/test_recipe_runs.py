@@ -39,7 +39,7 @@ def test_20078_prints_its_table_and_stores_what_it_was(toy_recipe, only_run):
     result = toy_recipe("--recipe", "vllm-pr-20078", "--sync", "single")
     assert result.exit_code == 0, result.output
     lines = table_below(result.stdout, "vLLM PR 20078")
-    for header in ("state update", "TPOT change [95% CI]", "claimed tpot", "syncs/round"):
+    for header in ("state update", "TPOT change [95% CI]", "claimed TPOT", "syncs/round"):
         assert header in lines[1]
     assert lines[3].startswith("torch ops, multi [sync=single] (synthetic)") and "baseline" in lines[3]
     assert "* claimed: vLLM PR 20078" in result.stdout and "acceptance measured:sharegpt" in result.stdout
@@ -96,7 +96,7 @@ def test_arms_typed_replace_the_recipes(toy_recipe, only_run):
     record = only_run().record
     assert [arm.label for arm in record.arms] == ["no-spec", "naive-eagle:k=2,head=random"]
     assert record.config.arms[1].engine["acceptance"] == forced(2)
-    assert "claimed tps" not in result.stdout, "the claims are about other arms"
+    assert "claimed TPS" not in result.stdout, "the claims are about other arms"
 
 
 def test_a_users_own_recipe(toy_recipe, tmp_path):

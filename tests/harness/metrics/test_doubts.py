@@ -88,7 +88,7 @@ def test_the_table_has_the_mark_no_interval_and_says_why(tmp_path):
     others = [table for table in section.tables if table.title]
     assert {table.rows[-1][0] for table in others} == {f"{ARM} (IMPOSSIBLE)"}, "in every table"
     (factors,) = [table for table in others if table.title.startswith("Speed-up")]
-    assert factors.rows[0][1] == f"{arm.speedup.tpot_ratio:.3f}", "without an interval"
+    assert factors.rows[0][1] == f"{arm.speedup.tpot_ratio:.2f}x", "without an interval"
 
 
 def test_a_quiet_run_has_neither_mark_nor_less_of_an_interval(tmp_path):

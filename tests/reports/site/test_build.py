@@ -219,7 +219,7 @@ def test_a_certificate_begins_with_its_answer(run, tmp_path, ok):
     apart = "0 of 16 outputs differ" if ok else "3 of 16 outputs differ from no-spec&#39;s; at their first differing"
     for page in ("accuracy.html", f"runs/{copy.name}.html"):
         text = re.split("<h2[^>]*>Losslessness", (tmp_path / "site" / page).read_text())[1]
-        places = [text.find(words) for words in (answer, worst, apart, "<table", "regret sum: over all tokens")]
+        places = [text.find(words) for words in (answer, worst, apart, "<table", "exact: outputs identical")]
         assert -1 not in places and places == sorted(places), page
 
 
