@@ -10,6 +10,7 @@ import inspect
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from specbench.harness.registry import ATTENTION_BACKENDS, STRATEGIES, WORKLOADS
 from specbench.harness.spec.choices import ALLOWED
 from specbench.harness.store.schema import TABLES
 
-DOCS = Path(__file__).resolve().parent
+DOCS, WIDTH = Path(__file__).resolve().parent, 128
 SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -41,6 +42,14 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _code(words: Iterable[str]) -> str:
     return ", ".join(f"`{word}`" for word in words)
+
+
+def _wrapped(text: str, end: str = "", indent: str = "") -> str:
+    """In lines as long as those of the pages; a word is never broken. `end`: of a line that the next one continues."""
+    lines = textwrap.wrap(
+        text, WIDTH - len(end), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return f"{end}\n".join(lines)
 
 
 def _listed() -> dict:
@@ -87,7 +96,7 @@ def recipes() -> str:
 
 
 def workloads() -> str:
-    return _code(WORKLOADS.built_in)
+    return _wrapped(_code(WORKLOADS.built_in))
 
 
 def models() -> str:
@@ -122,7 +131,7 @@ def _drafters(kind: type[StrategyKind]) -> Sequence[str]:
 
 
 def shapes() -> str:
-    return _code(name for name in SHAPES if name != "toy")
+    return _wrapped(_code(name for name in SHAPES if name != "toy"))
 
 
 def figures() -> str:
@@ -155,7 +164,9 @@ def _walk(path: str, command: click.Command) -> Iterator[tuple[str, click.Comman
 
 def _command(path: str, command: click.Command) -> str:
     about, examples, *_ = *re.split("^Examples?:$", inspect.cleandoc(command.help or ""), flags=re.MULTILINE), ""
-    examples = "\n".join(" ".join(line.split()) for line in re.split(r"\n\s*\n", examples.strip()))
+    examples = "\n".join(
+        _wrapped(" ".join(line.split()), " \\", "    ") for line in re.split(r"\n\s*\n", examples.strip())
+    )
     rows = []
     for parameter in command.params:
         if parameter.param_type_name == "option":
@@ -173,7 +184,7 @@ def _command(path: str, command: click.Command) -> str:
             file = inspect.cleandoc(text).replace("\\[", "[")  # as rich prints it
             parts.append(f"```\n{file}\n```")
         else:
-            parts += [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
+            parts += [_wrapped(part) for part in text.split("\n\n") if part.strip()]
     parts += [f"```\n{examples}\n```"] * bool(examples) + [_table(("option", "default", "meaning"), rows)] * bool(rows)
     return "\n\n".join(parts)
 

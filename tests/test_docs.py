@@ -56,6 +56,12 @@ def test_every_generated_section_is_on_a_page(generator):
     assert not unused
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_lines_outside_tables_fit_an_editor(page):
+    lines = enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+    assert not [number for number, line in lines if len(line) > 132 and not line.startswith("|")]
+
+
 @pytest.mark.parametrize("page", [*PAGES, *MEASURED], ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings(page):
     text = page.read_text(encoding="utf-8")
