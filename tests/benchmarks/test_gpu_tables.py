@@ -101,20 +101,6 @@ def test_more_races_of_small_models():
             assert turns == str(len(race["ours_tps"])) and (batch != "32" or ours == f"{median:,.0f}")
 
 
-def test_figures_without_the_threads_of_all_cores():
-    text = " ".join((BENCHMARKS / "race.md").read_text().split())
-    figures = _kept("host-threads-h200.json")["figures"]
-    before, now = ([one for one in figures if one["code"] == code] for code in ("3cfc7964", "0e9201b1"))
-    tps = [sorted(round(one["tps"]) for one in each) for each in (before, now)]
-    assert f"{tps[0][0]:,} to {tps[0][-1]:,} TPS, six now {tps[1][0]:,} to {tps[1][-1]:,}" in text and len(now) == 6
-    cpu = [statistics.mean(one["cpu_ms"] for one in each) for each in (before, now)]
-    assert f"cost {cpu[0]:.0f} ms of processor time, now {cpu[1]:.0f}." in text
-    first = [
-        (min(one["first_ms"][0] for one in each), max(one["first_ms"][2] for one in each)) for each in (before, now)
-    ]
-    assert f"{first[0][0]:.0f} to {first[0][1]:.0f} ms, now {first[1][0]:.0f} to {first[1][1]:.0f}," in text
-
-
 def test_ratios_and_targets():
     kept = [*_kept("decode-race-h200.json"), *_kept("decode-race-h200-more.json")]
     medians = {
@@ -135,7 +121,7 @@ def test_ratios_and_targets():
                 missed += [figure] if target and medians[cell] < float(target) else []  # not as rounded
                 assert ratio.startswith("**") == (figure in missed)
     assert shown == {cell: round(ratio, 2) for cell, ratio in medians.items()}
-    assert len(shown) == 35 and len(missed) == 4 and min(shown.values()) > 1
+    assert len(shown) == 35 and len(missed) == 3 and min(shown.values()) > 1
 
 
 def test_earlier_races():
