@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from toy.checkpoints import llama_config, load_written, write_llama
-from toy.compare import TOP2_TOLERANCE, dense_pass
-from toy.engines import decode_rows, generate, make_engine, pad_rounds, request, toy_target
+from toy.compare import dense_pass
+from toy.draft_rounds import compare_drafts, varied_acceptance, varied_requests
+from toy.engines import decode_rows, generate, make_engine, pad_rounds, toy_target
 from toy.oracle import assert_as_oracle, continuations
-from toy.plans import CPU, Plan
-from toy.prompts import text_prompt
+from toy.plans import CPU
 
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 from specbench.harness.engines.native.models.draft_models import make_draft_model
 from specbench.harness.engines.native.models.llama import LlamaModel
 from specbench.strategies.draft_model import DraftModel
@@ -33,19 +33,7 @@ def _strategy(k: int, draft: str) -> DraftModel:
     return DraftModel(k=k, draft=draft)
 
 
-def _requests(sampled: bool = True) -> list:
-    """A prompt of one token is among them: its draft model has no key before the first round."""
-    return [
-        request(i, text_prompt(i, n), max_tokens=28, temperature=0.8 * sampled * (i % 2), seed=i)
-        for i, n in enumerate((1, 2, 7, 19, 12))
-    ]
-
-
-@pytest.fixture
-def single_plan(main_plan: Plan) -> Plan:
-    if main_plan.sync != "single":
-        pytest.skip("drafts are compared round by round, which needs the host to be up to date")
-    return main_plan
+_requests = partial(varied_requests, max_tokens=28)
 
 
 # -- what it drafts ----------------------------------------------------------------------------------------------------
@@ -81,21 +69,7 @@ def _wanted(model: LlamaModel, context: list[int], num_drafts: int) -> tuple[lis
 
 
 def _compare(engine: Engine, model: LlamaModel, requests: list) -> tuple[int, int]:
-    counts = [0, 0]
-
-    def look(engine: Engine) -> None:
-        for r in engine.scheduler.running:
-            if not r.is_prefilling:
-                wanted, gap = _wanted(model, [*r.prompt_ids, *r.output_ids], engine.strategy.num_drafts)
-                counts[0] += 1
-                counts[1] += engine.state.drafts_SK[r.slot].tolist() != wanted and gap > TOP2_TOLERANCE
-
-    generate(engine, requests, after_step=look)
-    return counts[0], counts[1]
-
-
-def _varied(k: int) -> SyntheticAcceptance:
-    return SyntheticAcceptance(tuple(0.85 - 0.1 * i for i in range(k)), "varied")
+    return compare_drafts(engine, requests, lambda context, k: _wanted(model, context, k))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"page{shape['page_size']}")
@@ -103,7 +77,7 @@ def _varied(k: int) -> SyntheticAcceptance:
 @pytest.mark.parametrize("k", [1, 4])
 def test_c23_drafts_are_the_models_greedy_continuation(single_plan, k, draft, shape):
     """Whatever was accepted before: forced acceptance goes through every count."""
-    engine = make_engine(single_plan, _strategy(k, draft), acceptance=_varied(k), **shape)
+    engine = make_engine(single_plan, _strategy(k, draft), acceptance=varied_acceptance(k), **shape)
     model = make_draft_model(draft, engine.target)
     compared, different = _compare(engine, model, _requests())
     assert compared > 15 and different == 0
@@ -116,7 +90,7 @@ def test_c23_a_model_of_other_heads_and_width(single_plan, tmp_path):
     write_llama(tmp_path / "draft", llama_config(num_hidden_layers=3, **other), seed=8)
     target = load_written(tmp_path / "target", single_plan.device)
     strategy = _strategy(3, str(tmp_path / "draft"))
-    engine = make_engine(single_plan, strategy, target=target, acceptance=_varied(3))
+    engine = make_engine(single_plan, strategy, target=target, acceptance=varied_acceptance(3))
     compared, different = _compare(engine, load_written(tmp_path / "draft", single_plan.device), _requests())
     assert compared > 15 and different == 0
 

@@ -11,15 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 from toy.checkpoints import eagle1_config, llama_config, load_written, write_eagle1, write_llama
-from toy.compare import TOP2_TOLERANCE
+from toy.draft_rounds import compare_drafts, varied_acceptance, varied_requests
 from toy.eagle1_reference import Eagle1Reference
-from toy.engines import decode_rows, generate, make_engine, named_strategy, request
+from toy.engines import decode_rows, make_engine, named_strategy
 from toy.plans import CPU, Plan
-from toy.prompts import text_prompt
 from transformers import LlamaForCausalLM
 
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 
 TARGET = llama_config(num_hidden_layers=4)
 VARIANTS = {
@@ -27,13 +25,6 @@ VARIANTS = {
     "with-bias": {key: value for key, value in eagle1_config().items() if key != "bias"},
     "reduced-vocabulary": eagle1_config(draft_vocab_size=48),
 }
-
-
-@pytest.fixture(scope="module")
-def target_folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("target")
-    write_llama(folder, TARGET)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -59,36 +50,15 @@ def _reference(folder: Path, target_folder: Path, config: dict) -> Eagle1Referen
 
 
 def _engine(plan: Plan, head: Path, target_folder: Path, k: int, **config) -> Engine:
-    acceptance = SyntheticAcceptance(tuple(0.85 - 0.1 * i for i in range(k)), "varied")
-    strategy = named_strategy("eagle", k=k, head=head)
-    return make_engine(plan, strategy, target=load_written(target_folder, plan.device), acceptance=acceptance, **config)
+    target, strategy = load_written(target_folder, plan.device), named_strategy("eagle", k=k, head=head)
+    return make_engine(plan, strategy, target=target, acceptance=varied_acceptance(k), **config)
 
 
 def _compare(engine: Engine, reference: Eagle1Reference, features) -> tuple[int, int]:
     """(rounds compared, rounds that differ from the reference beyond a near-tie)."""
-    requests = [
-        request(i, text_prompt(i, n), max_tokens=24, temperature=0.8 * (i % 2), seed=i)
-        for i, n in enumerate((1, 2, 7, 19, 12))
-    ]
-    counts = [0, 0]
-
-    def look(engine: Engine) -> None:
-        for r in engine.scheduler.running:
-            if not r.is_prefilling:
-                context = [*r.prompt_ids, *r.output_ids]
-                wanted, gap = reference.drafts(features(context[:-1]), context, engine.strategy.num_drafts)
-                counts[0] += 1
-                counts[1] += engine.state.drafts_SK[r.slot].tolist() != wanted and gap > TOP2_TOLERANCE
-
-    generate(engine, requests, after_step=look)
-    return counts[0], counts[1]
-
-
-@pytest.fixture
-def single_plan(main_plan: Plan) -> Plan:
-    if main_plan.sync != "single":
-        pytest.skip("drafts are compared round by round, which needs the host to be up to date")
-    return main_plan
+    return compare_drafts(
+        engine, varied_requests(), lambda context, k: reference.drafts(features(context[:-1]), context, k)
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -13,15 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 from toy.checkpoints import eagle3_config, llama_config, load_written, write_eagle3, write_llama
-from toy.compare import TOP2_TOLERANCE
+from toy.draft_rounds import compare_drafts, varied_acceptance, varied_requests
 from toy.eagle3_reference import Eagle3Reference
-from toy.engines import decode_rows, generate, make_engine, named_strategy, request
+from toy.engines import decode_rows, make_engine, named_strategy
 from toy.plans import CPU, Plan
-from toy.prompts import text_prompt
-from transformers import LlamaForCausalLM
 
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 from specbench.harness.engines.native.models.heads import is_one_pass
 
 TARGET = llama_config(num_hidden_layers=8)
@@ -50,26 +47,6 @@ VARIANTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def target_folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("target")
-    write_llama(folder, TARGET)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def features(target_folder):
-    """Features of a context's tokens: transformers' states entering layers 2, N//2 and N-3."""
-    model = LlamaForCausalLM.from_pretrained(target_folder, dtype=torch.float32, trust_remote_code=False).eval()
-
-    def of(ids: list[int]) -> torch.Tensor:
-        with torch.no_grad():
-            states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-        return torch.cat([states[i][0] for i in (2, 4, 5)], -1)
-
-    return of
-
-
 def _sharpen(tensors: dict[str, torch.Tensor]) -> None:
     """Attention that depends on positions as a trained head's does; random weights attend to all alike."""
     tensors["midlayer.self_attn.q_proj.weight"] *= 6
@@ -82,46 +59,21 @@ def _reference(folder: Path, target_folder: Path, variant: dict) -> Eagle3Refere
 
 
 def _engine(plan: Plan, head: Path, target_folder: Path, k: int, **config) -> Engine:
-    acceptance = SyntheticAcceptance(tuple(0.85 - 0.1 * i for i in range(k)), "varied")
     strategy = named_strategy("parallel-eagle" if is_one_pass(head) else "eagle", k=k, head=head)
-    return make_engine(plan, strategy, target=load_written(target_folder, plan.device), acceptance=acceptance, **config)
+    target = load_written(target_folder, plan.device)
+    return make_engine(plan, strategy, target=target, acceptance=varied_acceptance(k), **config)
 
 
 def _compare(engine: Engine, reference: Eagle3Reference, features, requests) -> tuple[int, int]:
     """Runs the requests; (rounds compared, rounds that differ from the reference beyond a near-tie)."""
-    counts = [0, 0]
-
-    def look(engine: Engine) -> None:
-        for r in engine.scheduler.running:
-            if not r.is_prefilling:
-                context = [*r.prompt_ids, *r.output_ids]
-                wanted, gap = reference.drafts(features(context[:-1]), context, engine.strategy.num_drafts)
-                counts[0] += 1
-                counts[1] += engine.state.drafts_SK[r.slot].tolist() != wanted and gap > TOP2_TOLERANCE
-
-    generate(engine, requests, after_step=look)
-    return counts[0], counts[1]
-
-
-def _requests(sampled: bool = True) -> list:
-    return [
-        request(i, text_prompt(i, n), max_tokens=24, temperature=0.8 * sampled * (i % 2), seed=i)
-        for i, n in enumerate((1, 2, 7, 19, 12))
-    ]
-
-
-@pytest.fixture
-def single_plan(main_plan: Plan) -> Plan:
-    if main_plan.sync != "single":
-        pytest.skip("drafts are compared round by round, which needs the host to be up to date")
-    return main_plan
+    return compare_drafts(engine, requests, lambda context, k: reference.drafts(features(context[:-1]), context, k))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_c61_c64_every_variant_drafts_as_the_reference(single_plan, target_folder, features, tmp_path, variant):
     reference = _reference(tmp_path, target_folder, VARIANTS[variant])
     engine = _engine(single_plan, tmp_path, target_folder, k=4)
-    compared, different = _compare(engine, reference, features, _requests())
+    compared, different = _compare(engine, reference, features, varied_requests())
     assert compared > 15 and different == 0
     accepted = {r.num_accepted for r in decode_rows(engine)}
     assert accepted == {0, 1, 2, 3, 4}, "every acceptance must have happened"
@@ -138,7 +90,7 @@ def test_c64_depths_pages_and_chunked_prompts(
     engine = _engine(
         single_plan, tmp_path, target_folder, k, page_size=page_size, max_num_batched_tokens=budget, max_num_seqs=3
     )
-    compared, different = _compare(engine, reference, features, _requests())
+    compared, different = _compare(engine, reference, features, varied_requests())
     assert compared > 15 and different == 0
 
 
@@ -146,7 +98,7 @@ def test_c64_depths_pages_and_chunked_prompts(
 def test_c64_preempted_requests_draft_as_before(single_plan, target_folder, features, tmp_path, variant):
     reference = _reference(tmp_path, target_folder, VARIANTS[variant])
     engine = _engine(single_plan, tmp_path, target_folder, k=3, num_pages=16)
-    requests = _requests()
+    requests = varied_requests()
     compared, different = _compare(engine, reference, features, requests)
     assert compared > 15 and different == 0 and sum(r.num_preemptions for r in requests) > 0
 
@@ -159,7 +111,7 @@ def test_c64_a_wrong_convention_would_be_noticed(target_folder, features, tmp_pa
     reference = _reference(tmp_path, target_folder, VARIANTS[variant])
     for name, value in fault.items():
         setattr(reference, name, value)
-    compared, different = _compare(_engine(CPU, tmp_path, target_folder, k=4), reference, features, _requests())
+    compared, different = _compare(_engine(CPU, tmp_path, target_folder, k=4), reference, features, varied_requests())
     assert different > 0.3 * compared
 
 
@@ -169,5 +121,5 @@ def test_c60_swapped_halves_of_the_input_would_be_noticed(target_folder, feature
     for name in "qkv":
         key = f"midlayer.self_attn.{name}_proj.weight"
         reference.tensors[key] = reference.tensors[key].roll(64, dims=1)
-    compared, different = _compare(_engine(CPU, tmp_path, target_folder, k=2), reference, features, _requests())
+    compared, different = _compare(_engine(CPU, tmp_path, target_folder, k=2), reference, features, varied_requests())
     assert different > 0.3 * compared

@@ -18,21 +18,14 @@ from toy.checkpoints import (
     write_eagle3,
     write_llama,
 )
-from toy.engines import decode_rows, generate, make_engine, named_strategy, pad_rounds, request
+from toy.draft_rounds import varied_requests
+from toy.engines import decode_rows, generate, make_engine, named_strategy, pad_rounds
 from toy.oracle import assert_as_oracle, continuations
 from toy.plans import CPU
-from toy.prompts import text_prompt
 
 from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 from specbench.harness.engines.native.models.heads import check_head_files
 from specbench.harness.registry import strategy_class
-
-
-def _requests() -> list:
-    return [
-        request(i, text_prompt(i, n), max_tokens=24, temperature=0.8 * (i % 2), seed=i)
-        for i, n in enumerate((1, 2, 7, 19, 12))
-    ]
 
 
 def _engine(plan, k: int, **config):
@@ -41,7 +34,7 @@ def _engine(plan, k: int, **config):
 
 @pytest.mark.parametrize(("k", "padded"), [(1, False), (2, True), (5, False), (8, True)])
 def test_c01_output_equals_no_spec(plan, k, padded):
-    requests = _requests()
+    requests = varied_requests()
     engine = _engine(plan, k, page_size=7, max_num_batched_tokens=9)
     if padded and plan.device == "cpu":
         pad_rounds(engine, [3, 8])
@@ -59,7 +52,7 @@ def test_every_round_has_one_drafter_pass(monkeypatch, k):
         return run(ids_T, *inputs, **named)
 
     monkeypatch.setattr(head, "pieces", counted)
-    generate(engine, _requests())
+    generate(engine, varied_requests())
     by_step = {row.step: row for row in engine.log.rows}
     assert passes.total() == len(by_step), "prompts and decodes alike"
     assert passes == Counter(row.num_draft_rows for row in by_step.values())
@@ -85,7 +78,7 @@ class _Cycle:
 
 def test_rounds_of_any_number_of_drafts(monkeypatch):
     monkeypatch.setattr(strategy_class("parallel-eagle"), "draft_counts", lambda self: _Cycle())
-    requests = _requests()
+    requests = varied_requests()
     engine = _engine(CPU, 3)
     assert_as_oracle(engine, generate(engine, requests), continuations(CPU, requests))
     offered = {r.num_proposed for r in decode_rows(engine)}

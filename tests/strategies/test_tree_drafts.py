@@ -7,6 +7,7 @@ scratch, so that a row that saw another branch's keys would be noticed. Acceptan
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,12 @@ import torch
 from kernels.tree_oracle import Node, OracleTree, arrays, grow
 from torch import Tensor
 from toy.checkpoints import eagle3_config, llama_config, load_written, write_eagle3, write_llama
+from toy.draft_rounds import varied_acceptance, varied_requests
 from toy.eagle3_reference import Eagle3Reference, _rms_norm
-from toy.engines import decode_rows, generate, make_engine, named_strategy, request
+from toy.engines import decode_rows, generate, make_engine, named_strategy
 from toy.plans import Plan
-from toy.prompts import text_prompt
-from transformers import LlamaForCausalLM
 
 from specbench.harness.engines.native.core.engine import Engine
-from specbench.harness.engines.native.core.synthetic import SyntheticAcceptance
 
 TARGET = llama_config(num_hidden_layers=8)
 NEAR_TIE = 1e-4
@@ -55,32 +54,6 @@ class TreeReference(Eagle3Reference):
         return grow(topk, depth, logits_of)
 
 
-@pytest.fixture(scope="module")
-def target_folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("target")
-    write_llama(folder, TARGET)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def features(target_folder):
-    model = LlamaForCausalLM.from_pretrained(target_folder, dtype=torch.float32, trust_remote_code=False).eval()
-
-    def of(ids: list[int]) -> Tensor:
-        with torch.no_grad():
-            states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-        return torch.cat([states[i][0] for i in (2, 4, 5)], -1)
-
-    return of
-
-
-@pytest.fixture
-def single_plan(main_plan: Plan) -> Plan:
-    if main_plan.sync != "single":
-        pytest.skip("trees are compared round by round, which needs the host to be up to date")
-    return main_plan
-
-
 def _sharpen(tensors: dict[str, Tensor]) -> None:
     """Attention that depends on positions as a trained head's does, and drafts that are far from alike."""
     tensors["midlayer.self_attn.q_proj.weight"] *= 6
@@ -94,16 +67,11 @@ def _reference(folder: Path, target_folder: Path, variant: dict) -> TreeReferenc
 
 
 def _engine(plan: Plan, head: Path, target_folder: Path, name: str, options: dict, depth: int, **config) -> Engine:
-    acceptance = SyntheticAcceptance(tuple(0.85 - 0.1 * i for i in range(depth)), "varied")
-    strategy = named_strategy(name, **options, head=head)
-    return make_engine(plan, strategy, target=load_written(target_folder, plan.device), acceptance=acceptance, **config)
+    target, strategy = load_written(target_folder, plan.device), named_strategy(name, **options, head=head)
+    return make_engine(plan, strategy, target=target, acceptance=varied_acceptance(depth), **config)
 
 
-def _requests() -> list:
-    return [
-        request(i, text_prompt(i, n), max_tokens=16, temperature=0.8 * (i % 2), seed=i)
-        for i, n in enumerate((1, 2, 7, 19, 12))
-    ]
+_requests = partial(varied_requests, max_tokens=16)
 
 
 def _tree_of(engine: Engine, slot: int) -> tuple[list, list, list, list]:
