@@ -2,8 +2,7 @@
 
 Durations are nanoseconds on the trace's clock, under a profiler: compare shares, counts and differences, and do not
 read absolute times as speed. "A round" is one step of the engine; figures "per round" are means over the analysed
-rounds, unless a name says median. `phase` is a word of `PHASES`; `draft_step` counts drafter passes from 0 and
-is None outside the drafter.
+rounds, unless a name says median. `phase`: a word of `PHASES`. `draft_step`: counts drafter passes from 0, else None.
 """
 
 from __future__ import annotations
@@ -73,14 +72,13 @@ class PhaseFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostPhase:
-    """One phase (of one drafter pass) without a GPU, per round: `host_ns` of its ranges without nested ones, number of
-    `ranges`, and calls of attention operators."""
+    """One phase (of one drafter pass) without a GPU, per round."""
 
     phase: str
     draft_step: int | None
-    host_ns: float
+    host_ns: float  # of its ranges, without nested ones
     ranges: float
-    attention: float
+    attention: float  # calls of attention operators
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,8 +162,7 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quality:
-    """How far the figures can be trusted. `verdict`: good, doubtful (a warning above the tables) or refused (phase
-    figures are left out)."""
+    """How far the figures can be trusted. `verdict`: good, doubtful (with a warning) or refused (no phase figures)."""
 
     verdict: str
     attributed_share: float  # share of the operations' busy time that has a phase
@@ -191,15 +188,14 @@ class SlowDown:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replays:
-    """The `first`-th graph that a round replays (from 1), `num` times in succession. `gpu_busy_ns`, `kernels`,
-    `attention`: of one replay. `rounds`: share of the rounds that replay this same sequence of graphs."""
+    """The `first`-th graph that a round replays (from 1), `num` times in succession; kernels and time of one replay."""
 
     first: int
     num: int
     kernels: int
     attention: int
     gpu_busy_ns: float
-    rounds: float
+    rounds: float  # share of those that replay this same sequence of graphs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,8 +247,7 @@ class Profile:
 
     @property
     def is_slowed(self) -> bool:
-        """Whether the slow-down is too large for host times and idle times to be representative of an unprofiled
-        round."""
+        """Whether the slow-down is too large for host and idle times to be those of an unprofiled round."""
         return self.slow_down is not None and self.slow_down.ratio > MAX_SLOW_DOWN
 
     @property
