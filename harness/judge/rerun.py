@@ -10,6 +10,7 @@ from specbench.harness.spec.commands import CertifyOptions, SweepOptions
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.fields import Options
 from specbench.harness.spec.options import RunOptions
+from specbench.harness.spec.plan import unread_lengths
 from specbench.harness.store.run_record import RunRecord
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -47,10 +48,10 @@ def certify_command(record: RunRecord) -> str:
 
 
 def _options(config: RunConfig, kind: type[Options]) -> str:
-    words: list[str] = []
+    words, unread = list[str](), unread_lengths(config)
     for name, option in kind.schema().items():
         value = getattr(config, name, option.default)
-        if name in _NOT_THE_LOAD or value in (None, option.default):
+        if name in (*_NOT_THE_LOAD, *unread) or value in (None, option.default):
             continue
         if option.kind is bool:
             words.append(option.flag)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from specbench.harness.registry import ENGINES, lookup
+from specbench.harness.registry import ENGINES, WORKLOADS, lookup
 
 from .ablation import ablate, parse_ablations
 from .arm import PROGRAM_KEYS, STRATEGY_KEYS, ArmConfig, CheckArm, parse_arm, with_own_keys, with_switches
@@ -17,6 +17,7 @@ from .recipe_files import Base, Recipe, RecipeArm
 from .same_arms import check_different, default_head, first_of_same
 from .table_records import Ablation, RecipeRecord, RecipeRow
 
+LENGTHS = ("random_input_len", "random_output_len", "random_range_ratio")
 _CLIENT_KEYS = ("tokenizer", "api_key_env", "num_clients", "deploy")
 
 
@@ -90,12 +91,24 @@ def plan_config(options: RunOptions, arms: Sequence[ArmConfig]) -> RunConfig:
         )
     if "burstiness" in options.given and math.isinf(options.request_rate):
         raise ValueError(f"burstiness: {options.burstiness:g} has no effect without a finite request_rate; drop it")
+    for name in unread_lengths(options):
+        if name in options.given:
+            value, data = getattr(options, name), options.dataset_name
+            raise ValueError(f"{name}: {value} has no effect on {data}; allowed with dataset_name random")
     if options.temperature_grid and "temperature" in options.given:
         raise ValueError(
             f"temperature: {options.temperature:g} has no effect beside temperature_grid "
             f"{list(options.temperature_grid)}; add it to the grid, or drop it"
         )
     return RunConfig.of_arms(options, [without_program(arm, options) for arm in arms])
+
+
+def unread_lengths(conditions: Conditions) -> tuple[str, ...]:
+    """--random-input-len and the like, if no data set may read them: of ours, only one does."""
+    for name in conditions.workload.names:
+        if name == "random" or not WORKLOADS.get(name, "").startswith("specbench."):
+            return ()
+    return LENGTHS
 
 
 def _takes_program(arm: ArmConfig, options: Conditions) -> bool:

@@ -52,6 +52,13 @@ def test_20078_prints_its_table_and_stores_what_it_was(toy_recipe, only_run):
     assert record.arms[0].graph_parts == PLANS["none"]
 
 
+def test_a_recipe_s_lengths_stay_where_the_user_takes_another_data_set(toy_recipe, only_run):
+    words = "--num-layers 2 --dataset-name sharegpt-lengths --output-len 4 --max-model-len 96 -s no-spec"
+    result = toy_recipe("--recipe", "sglang-pr-6995-one-gpu", *words.split())
+    assert result.exit_code == 0, result.output
+    assert only_run().record.config.random_input_len == 870
+
+
 def test_6995_has_trees_and_requests_per_second(toy_recipe):
     lengths = "--num-layers 2 --random-input-len 12 --random-output-len 8"
     result = toy_recipe("--recipe", "sglang-pr-6995-one-gpu", *lengths.split())

@@ -34,6 +34,13 @@ def test_the_load_is_that_of_the_configuration_whoever_made_it(command):
     )
 
 
+@pytest.mark.parametrize(("names", "said"), [("random,gsm8k", " --random-input-len 9"), ("gsm8k,humaneval", "")])
+def test_lengths_that_no_data_set_reads_are_left_out(names, said):
+    """A recipe set them for its own data set, and a command with them would be refused."""
+    config = measured(dataset_name=names, random_input_len=9)
+    assert load_options(record(config, "run")) == f"--dataset-name {names} --num-prompts 4{said}"
+
+
 def test_what_was_imported_has_no_load():
     assert load_options(record(None, "import", "x.json")) == ""
 
