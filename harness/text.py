@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import math
 import re
 from collections.abc import Collection
@@ -20,6 +21,11 @@ def nearest(name: str, known: Collection[str], cutoff: float = 0.6) -> str:
 def slug(text: str, default: str = "run", longest: int = 60) -> str:
     """`text` as a word in a file's name."""
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.")[:longest] or default
+
+
+def distinct_slug(text: str, default: str = "run") -> str:
+    """The same, different for texts that differ only in special characters."""
+    return f"{slug(text, default)}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def check_label(text: str) -> None:

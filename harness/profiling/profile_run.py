@@ -9,7 +9,6 @@ Nothing here measures speed: a run directory of this kind has no tables of reque
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import shlex
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from specbench.harness.spec.conditions import RunConfig
-from specbench.harness.text import slug
+from specbench.harness.text import distinct_slug
 
 from .job import ChildReport, Job, read_error
 from .node_map import FILE as NODES
@@ -84,8 +83,8 @@ class ArmProfile:
 
 
 def arm_folder(label: str) -> str:
-    """A folder name for any label: readable, and distinct for labels that differ only in special characters."""
-    return f"{slug(label, 'arm')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    """A folder name for any label."""
+    return distinct_slug(label, "arm")
 
 
 def printed_command(config: RunConfig, tool: str, num_rounds: int, folder: Path) -> list[str]:

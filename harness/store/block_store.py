@@ -12,7 +12,6 @@ resumed after a file of requests was removed measures its blocks again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import shutil
@@ -30,7 +29,7 @@ from specbench.harness.store.files import remove_leftovers, write_parquet
 from specbench.harness.store.journal import OpenBlock, PartialBlock, read_journal
 from specbench.harness.store.row_checks import check_rows
 from specbench.harness.store.schema import FAILED_ARM_REQUEST_ID, TABLES, arrow_schema
-from specbench.harness.text import slug
+from specbench.harness.text import distinct_slug
 from specbench.workloads.guarded import read_parquet, read_parquet_schema
 
 Block = tuple[str, int]
@@ -184,8 +183,8 @@ def _as_now(name: str, table: pa.Table, path: Path) -> pa.Table:
 
 
 def _file_name(arm: str, repeat: int) -> str:
-    """A file name for any label: readable, and distinct for labels that differ only in special characters."""
-    return f"{slug(arm)}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}-{repeat}"
+    """A file name for any label."""
+    return f"{distinct_slug(arm)}-{repeat}"
 
 
 @dataclass(frozen=True, slots=True)
