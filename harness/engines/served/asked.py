@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 from specbench.harness.spec.arm import ArmConfig
+from specbench.harness.spec.choices import ALLOWED, Choices
 
-# The switches' default values.
-DEFAULTS = {
-    **{"graph": "auto", "attention": "auto", "attention_drafter": "same", "drafter": "padded", "sync": "auto"},
-    **{"state_update": "fused", "acceptance": "real"},
-}
+DEFAULTS = {"acceptance": "real", **{each.name: each.default for each in fields(Choices) if each.name in ALLOWED}}
 
 
 def refuse_switches(arm: ArmConfig, engine: str, reasons: Mapping[str, str]) -> None:
