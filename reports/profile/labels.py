@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 _ARM = re.compile(r"[\w-]+:\w+=[^,]*(,\w+=[^,]*)*")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArmTitles:
-    """`titles`: one per label, in order. `shared`: options of every arm that has options; no title repeats them."""
-
-    titles: tuple[str, ...]
-    shared: tuple[str, ...]
-
-
-def arm_titles(labels: Sequence[str]) -> ArmTitles:
-    """`eagle:k=4,head=random,sync=single` beside `naive-eagle:k=4,head=random`: `eagle: sync=single`, `naive-eagle`.
+def arm_titles(labels: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A title per label, in order, and the options of every arm that has options, which no title repeats:
+    `eagle:k=4,head=random,sync=single` beside `naive-eagle:k=4,head=random` are `eagle: sync=single`, `naive-eagle`.
 
     Names that are not arm labels (given by users, file names) are kept.
     """
@@ -26,8 +18,8 @@ def arm_titles(labels: Sequence[str]) -> ArmTitles:
     shared = [word for word in options[0] if all(word in other for other in options)] if len(options) > 1 else []
     titles = tuple(_title(label, shared) for label in labels)
     if len(set(titles)) < len(set(labels)):  # shorter titles would not be unique
-        return ArmTitles(titles=tuple(_title(label, []) for label in labels), shared=())
-    return ArmTitles(titles=titles, shared=tuple(shared))
+        return tuple(_title(label, []) for label in labels), ()
+    return titles, tuple(shared)
 
 
 def _title(label: str, shared: Sequence[str]) -> str:

@@ -64,14 +64,12 @@ def profiles_document(profiles: Mapping[str, Profile], title: str) -> Document:
     if len(profiles) == 1:
         ((name, profile),) = profiles.items()
         return profile_document(profile, f"Profile: {name}")
-    named = arm_titles(list(profiles))
-    overview = overview_table(list(zip(named.titles, profiles.values(), strict=True)), named.shared)
+    titles, shared = arm_titles(list(profiles))
+    titled = list(zip(titles, profiles.values(), strict=True))
     return Document(
         title=title,
-        sections=(Section(title="Overview", sentences=(SHARES_NOT_SPEED,), tables=(overview,)),),
-        parts=tuple(
-            profile_document(profile, name) for name, profile in zip(named.titles, profiles.values(), strict=True)
-        ),
+        sections=(Section(title="Overview", sentences=(SHARES_NOT_SPEED,), tables=(overview_table(titled, shared),)),),
+        parts=tuple(profile_document(profile, name) for name, profile in titled),
     )
 
 
@@ -105,7 +103,6 @@ def without_host_times(profile: Profile) -> Profile:
 
 
 def commands(profile: Profile) -> tuple[Command, ...]:
-    """The exact commands."""
     profiler = profile.subject.profiler_argv if profile.subject else None
     program = "Program, as given" if profile.source.is_command_given else "Program, from the trace"
     texts = [
