@@ -32,8 +32,6 @@ class NullSink:
 
 
 class BlockSink(NullSink):
-    """The sink of one block."""
-
     def __init__(self, block: OpenBlock, progress: WatchesRequests):
         self._block, self._progress = block, progress
         self._submits_ns: dict[int, int] = {}  # by request

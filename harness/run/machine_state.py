@@ -28,7 +28,6 @@ class MachineState:
 
 
 def read_state() -> MachineState:
-    """The current state of this machine."""
     ticks = [int(word) for word in _match(r"^cpu +([\d ]+)", PROC / "stat").split()][:8]
     stalled = _match(r"^some .*total=(\d+)", PROC / "pressure" / "memory")
     return MachineState(

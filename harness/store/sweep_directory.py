@@ -83,7 +83,6 @@ class SweepDirectory(RecordDirectory[SweepRecord]):
         return {load: found[load] for load in self.loads if load in found}
 
     def purpose_at(self, load: int) -> Purpose:
-        """The purpose of the run at one load."""
         point = SweepPoint(sweep_id=self._record.sweep_id, max_concurrency=load, num_points=len(self.loads))
         return replace(self._record.purpose, sweep=point)
 
