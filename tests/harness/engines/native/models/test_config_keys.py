@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from toy.checkpoints import eagle1_config, eagle3_config, llama_config, load_written, write_eagle1, write_eagle3
-from toy.checkpoints import write_llama as write_target
+from toy.checkpoints import eagle1_config, eagle3_config, llama_config, write_eagle1, write_eagle3
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from specbench.harness.engines.native.models.config import config_from_dict
@@ -215,13 +214,6 @@ def test_a_key_that_is_null_is_absent(key):
 @pytest.mark.parametrize("window", [0, 512, 131072])
 def test_a_window_over_all_positions_is_none(window):
     assert config_from_dict(llama_config(sliding_window=window), ANYWHERE).max_position == 512
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("target")
-    write_target(folder, llama_config())
-    return load_written(folder)
 
 
 BAD_HEADS = [

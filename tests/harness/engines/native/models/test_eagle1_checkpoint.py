@@ -12,10 +12,8 @@ from toy.checkpoints import (
     eagle1_config,
     eagle3_config,
     llama_config,
-    load_written,
     write_eagle1,
     write_eagle3,
-    write_llama,
 )
 
 from specbench.harness.engines.native.models.eagle1 import Eagle1Head
@@ -26,13 +24,6 @@ from specbench.harness.engines.native.models.forward import run_pieces
 from specbench.harness.engines.native.models.heads import load_head, make_head
 
 TARGET = llama_config()
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("target")
-    write_llama(folder, TARGET)
-    return load_written(folder)
 
 
 def _config_without_bias_key(**changes) -> dict:

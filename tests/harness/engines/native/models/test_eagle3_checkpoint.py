@@ -8,20 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from toy.checkpoints import eagle3_config, llama_config, load_written, write_eagle3, write_llama
+from toy.checkpoints import eagle3_config, llama_config, write_eagle3
 
 from specbench.harness.engines.native.models.eagle3 import Eagle3Head
 from specbench.harness.engines.native.models.eagle3_loader import load_eagle3
 from specbench.harness.engines.native.models.heads import make_head
 
 TARGET = llama_config()
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("target")
-    write_llama(folder, TARGET)
-    return load_written(folder)
 
 
 def _state(head: Eagle3Head) -> torch.Tensor:

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from toy.checkpoints import eagle1_config, eagle3_config, llama_config, load_written, write_eagle1, write_eagle3
-from toy.checkpoints import write_llama as write_target
+from toy.checkpoints import eagle1_config, eagle3_config, llama_config, write_eagle1, write_eagle3
 from toy.compare import assert_same_output, dense_pass
 from toy.engines import generate, make_engine, named_strategy, request
 from toy.plans import CPU_PLANS
@@ -33,13 +32,6 @@ from specbench.workloads.assets import resolve as resolving
 from specbench.workloads.assets.cache import AssetError
 
 OWN = ("draft_vocab_size", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("target")
-    write_target(folder, llama_config())
-    return load_written(folder)
 
 
 def speculators_config(kind: str = "llama", **own) -> dict:

@@ -27,13 +27,6 @@ KINDS = ("target", "eagle3", "eagle1")
 LAYER = {"target": "model.layers.0.", "eagle3": "midlayer.", "eagle1": "layers.0."}
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("target")
-    write_llama(folder, TARGET)
-    return load_written(folder)
-
-
 def write(kind: str, folder: Path, change=None, **config) -> None:
     if kind == "target":
         write_llama(folder, {**TARGET, **config}, change=change)

@@ -29,13 +29,6 @@ TIED = llama_config(tie_word_embeddings=True)
 METHODS = ("awq", "gptq", "fbgemm_fp8", "bitsandbytes", "mxfp4", "modelopt")
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("target")
-    write_llama(folder, TARGET)
-    return load_written(folder)
-
-
 def write(kind: str, folder: Path, change=None):
     """A target, a draft model or a head, changed."""
     if kind == "eagle3":
