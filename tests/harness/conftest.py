@@ -1,4 +1,4 @@
-"""Runs of these tests leave blank pictures: drawing them is half of the time of a tiny run."""
+"""Runs of these tests leave blank pictures: drawing them is half of the time of a tiny run. Caches of their own."""
 
 from __future__ import annotations
 
@@ -23,3 +23,17 @@ def blank_pictures(request, monkeypatch):
 @pytest.fixture
 def pictures() -> None:
     """They are drawn."""
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    """With nothing that this machine has stored."""
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def quiet_machine(own_cache):
+    """Its noise floor is that of the made-up runs."""
+    from floor_samples import store
+
+    store(0.001)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from ab_samples import experiment
 from compare_samples import Machine, make_run
-from floor_samples import store
 from machine_pace import slower
 from typer.testing import CliRunner
 
@@ -35,10 +34,7 @@ min_effect = "1%"
 """
 
 
-@pytest.fixture(autouse=True)
-def quiet_machine(monkeypatch, tmp_path):
-    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
-    store(0.001)
+pytestmark = pytest.mark.usefixtures("quiet_machine")
 
 
 def call(*words):

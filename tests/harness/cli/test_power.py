@@ -12,10 +12,7 @@ from specbench.harness.experiments import ab_sides
 from specbench.harness.run.runner import Arms
 from specbench.harness.store.run_directory import RunDirectory
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture

@@ -22,9 +22,7 @@ from specbench.harness.spec.conditions import RunConfig
 ARMS = (parse_arm("no-spec"),)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def written(folder: Path) -> dict:

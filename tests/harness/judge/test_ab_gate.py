@@ -24,9 +24,7 @@ FEWER = [max(0, j - 1) if i % 2 else j for i, j in enumerate(ACCEPTED)]
 THROTTLED = ["throttled: hardware slowdown"]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def stored(tmp_path, **more):

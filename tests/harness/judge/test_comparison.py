@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from compare_samples import ARMS, Machine, make_run
-from floor_samples import store
 from known_results import results
 from run_samples import begun as made
 
@@ -23,12 +22,7 @@ from specbench.harness.store.environment import Gpu
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.harness.store.run_record import RunRecord
 
-
-@pytest.fixture(autouse=True)
-def quiet_machine(monkeypatch, tmp_path):
-    """Its noise floor is that of the made-up runs."""
-    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
-    store(0.001)
+pytestmark = pytest.mark.usefixtures("quiet_machine")
 
 
 @pytest.fixture(scope="module")

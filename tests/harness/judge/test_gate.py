@@ -7,7 +7,6 @@ import json
 import pandas as pd
 import pytest
 from compare_samples import Machine, make_run
-from floor_samples import store
 
 from specbench.harness.judge.gate import run_gates
 from specbench.harness.judge.gate_result import FAILED, INCONCLUSIVE, NO_DATA, NOT_COMPARABLE, PASSED, SKIPPED
@@ -26,11 +25,7 @@ GATES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def quiet_machine(monkeypatch, tmp_path):
-    """Its noise floor is that of the made-up runs."""
-    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
-    store(0.001)
+pytestmark = pytest.mark.usefixtures("quiet_machine")
 
 
 @pytest.fixture(scope="module")

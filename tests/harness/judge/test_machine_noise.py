@@ -24,9 +24,7 @@ TIMES = ("step_ms", "tpot_ms", "tps", "ttft_ms")
 NUM_EXPERIMENTS, NUM_PROMPTS, NUM_BLOCKS = 2000, 24, 10
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")

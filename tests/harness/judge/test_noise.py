@@ -20,9 +20,7 @@ HARDWARE = Hardware(cpu=Cpu(model="Test CPU", logical_cores=4), gpus=(Gpu(name="
 ENVIRONMENT = Environment(hardware=HARDWARE)
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")
