@@ -52,7 +52,7 @@ class Bound:
 
 
 def bounds(
-    path: Path, watched: Callable[[Sequence[RunDirectory]], Iterable[RunDirectory]] = iter
+    path: Path, watched: Callable[[Sequence[RunDirectory]], Iterable[RunDirectory]]
 ) -> list[tuple[RunDirectory, Bound]]:
     """The bound of a run, or of each load of a sweep, which `watched` yields one by one. ValueError says why there is
     none."""

@@ -35,7 +35,7 @@ def ideal_arms_of(record: RunRecord, frames: Frames, machine: Machine) -> list[I
     return [_with_speedups(arm, base) for arm in arms]
 
 
-def mean_round(frames: Frames, label: str, is_unpadded: bool = False) -> MeanRound | None:
+def mean_round(frames: Frames, label: str, is_unpadded: bool) -> MeanRound | None:
     """The mean round of an arm's decode rounds; None if there are none."""
     steps = frames.steps[frames.steps["arm"] == label]
     tables = {repeat: step_table(block) for repeat, block in steps.groupby("repeat")}

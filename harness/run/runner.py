@@ -248,7 +248,7 @@ def record_failure(directory: RunDirectory, label: str, block: int, error: Excep
             log.write(f"{label}, {name}\n{''.join(traceback.format_exception(error))}\n")
 
 
-def close(directory: RunDirectory, status: str | None = None) -> None:
+def close(directory: RunDirectory, status: str | None) -> None:
     """Derives all figures and closes the run."""
     with deferred_interrupt():
         directory.finish(results(directory.frames()), status)

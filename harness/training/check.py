@@ -46,7 +46,7 @@ class HeadReport:
         return not self.problems
 
 
-def find_head(head: str, progress: Progress | None = None) -> Path:
+def find_head(head: str, progress: Progress) -> Path:
     """The folder of `head`: a local one, a hub name or shipped:NAME. ValueError if it has no head."""
     check_head_files(head, "check-head", progress)
     return head_folder(head)
