@@ -25,6 +25,8 @@ from specbench.workloads.base import Workload
 from .engines import throughput_engine
 from .loops import is_loop
 
+_NUM_SEQS = 64  # most prompts in flight
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Acceptance:
@@ -70,16 +72,15 @@ def answers(
     workload: Workload,
     *,
     stop_token_ids: tuple[int, ...],
-    k: int = 4,
+    k: int,
     temperature: float = 0.0,
     seed: int = 0,
-    max_num_seqs: int = 64,
     on_done: Callable[[RequestRow], None] = lambda row: None,
 ) -> Outputs:
     """Greedy (temperature 0) or sampled, chain of `k` drafts over every prompt of the workload; `on_done` is called for
     each one that has ended."""
     prompts = [(p.token_ids, p.max_tokens) for p in workload.prompts]
-    return generate_with_head(head_dir, target, prompts, stop_token_ids, k, temperature, seed, max_num_seqs, on_done)
+    return generate_with_head(head_dir, target, prompts, stop_token_ids, k, temperature, seed, _NUM_SEQS, on_done)
 
 
 def evaluation_of(workload: Workload, done: Outputs, k: int, temperature: float) -> HeadEvaluation:
