@@ -113,7 +113,12 @@ class Session(Generic[D]):
     def resume(self, argv: Sequence[str]) -> None:
         """Begins measuring what is missing from the reopened directory."""
         assert self._directory is not None
-        self._directory.resume(argv)
+        try:
+            self._directory.resume(argv)
+        except OSError as full:
+            if not _is_of_disk(full):
+                raise
+            raise self._cannot_write(self._directory, full) from full
         self.begin()
 
     def begin(self) -> None:

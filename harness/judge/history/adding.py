@@ -7,6 +7,7 @@ any other run with the same id is refused.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -116,10 +117,29 @@ def _take(temporary: Path, target: Path) -> bool:
 def _copy(run: Path, temporary: Path) -> StoredRun:
     try:
         # A link that appears now is copied as a link, and refused in the copy.
-        shutil.copytree(run, temporary, symlinks=True, ignore=_LEFT_BEHIND)
+        shutil.copytree(run, temporary, symlinks=True, ignore=_LEFT_BEHIND, copy_function=_copy_file)
         return read_run(temporary)
+    except _Full as full:
+        raise full.error from full
     except (shutil.Error, FileNotFoundError, ValueError) as error:
         raise ValueError(f"run: {run} changed while it was copied; add it when it has ended ({error})") from error
+
+
+class _Full(Exception):
+    """No OSError, which copytree would collect, to go on with the next file."""
+
+    def __init__(self, error: OSError):
+        super().__init__(error)
+        self.error = error
+
+
+def _copy_file(source: str, target: str) -> str:
+    try:
+        return shutil.copy2(source, target)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _Full(OSError(error.errno, error.strerror)) from error
+        raise
 
 
 def _goes_on(copy: StoredRun, run: Path, target: Path) -> bool:

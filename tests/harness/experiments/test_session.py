@@ -153,6 +153,17 @@ def test_a_folder_that_cannot_be_made(tmp_path, python_signals):
         held.create(raises(FULL), tmp_path)
 
 
+def test_a_disk_that_is_still_full_says_how_to_go_on(log, monkeypatch):
+    """Going on begins with a line in its record: that there is no room was told without the path."""
+    monkeypatch.setattr(Log, "resume", raises(FULL))
+    session: Session = Session(NullProgress(), resume_by("go on"), Log.close)
+    said = f"cannot write {log.path}: No space left on device; measured blocks are kept. Free some space, then: go on "
+    with pytest.raises(ValueError, match=said), session as held:
+        held.reopen(log)
+        held.resume(["again"])
+    assert log.status == "running" and not (log.path / "status.json").exists()
+
+
 @pytest.mark.parametrize("keeps", [True, False])
 def test_bad_input_leaves_only_what_is_worth_keeping(log, keeps):
     lines = Lines()

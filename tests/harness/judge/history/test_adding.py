@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from concurrent.futures import ProcessPoolExecutor
@@ -18,6 +19,7 @@ from specbench.harness.judge.history.adding import ADDED, ALREADY, REPLACED, add
 from specbench.harness.judge.history.store import read_history
 from specbench.harness.judge.stored import read_run
 from specbench.harness.store.run_directory import RunDirectory
+from specbench.harness.store.writing import CannotWriteError
 
 SMALL = Machine(num_prompts=3, num_rounds=4, num_repeats=2)
 
@@ -111,6 +113,19 @@ def test_what_changes_while_it_is_copied(tmp_path, finished, monkeypatch):
 
     monkeypatch.setattr("specbench.harness.judge.history.adding.shutil.copytree", gone)
     with pytest.raises(ValueError, match="changed while it was copied; add it when it has ended"):
+        add(tmp_path / "h", finished)
+    assert list((tmp_path / "h" / "runs").iterdir()) == []
+
+
+def test_a_full_disk_is_not_a_run_that_changes(tmp_path, finished, monkeypatch):
+    """It was told so, with the reason of every file; and the next run was tried."""
+
+    def full(source, target, **more):
+        Path(target).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device", str(source), None, str(target))
+
+    monkeypatch.setattr("specbench.harness.judge.history.adding.shutil.copy2", full)
+    with pytest.raises(CannotWriteError, match=f"^history: cannot write to {tmp_path / 'h'}: No space left on device$"):
         add(tmp_path / "h", finished)
     assert list((tmp_path / "h" / "runs").iterdir()) == []
 
