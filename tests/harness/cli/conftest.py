@@ -41,6 +41,13 @@ def assert_refused(result: Result, runs: Path, *words: str) -> None:
     assert ": repeat" not in result.stderr and result.stdout == "" and not runs.exists()
 
 
+def refused(result: Result, *words: str) -> None:
+    """The same of a command that measures nothing, so that the reason is the only line."""
+    assert result.exit_code == 2 and result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("specbench: error: ") and all(word in line for word in words), line
+
+
 @pytest.fixture(autouse=True)
 def _wide_and_colourless(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from cli.conftest import refused
 
 from specbench.harness.profiling.profile_file import read_profile
 
@@ -50,12 +51,6 @@ def kineto(path: Path, *, ranges: bool = True, kernels: bool = True, verify: str
     text = json.dumps(content)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
-
-
-def refused(result, *words):
-    assert result.exit_code == 2 and result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("specbench: error: ") and all(word in line for word in words), line
 
 
 def test_the_report_answers_from_the_trace_alone(cli, tmp_path):

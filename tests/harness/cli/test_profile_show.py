@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from cli.conftest import refused
 from profile_samples import eagle_profile, fused_profile
 
 from specbench.harness.profiling.profile_file import write_profile
@@ -69,12 +70,6 @@ def test_diff(cli, stored, tmp_path):
 def test_diff_of_one_name_tells_the_sides_apart_by_path(cli, stored):
     folder = stored / "profile" / "eagle"
     assert f"A: eagle:k=4,sync=multi ({folder})" in cli("profile", "diff", folder, folder / "profile.json").stdout
-
-
-def refused(result, *words):
-    assert result.exit_code == 2 and result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("specbench: error: ") and all(word in line for word in words), line
 
 
 def test_bad_input_is_one_line(cli, stored, tmp_path):
