@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from cli.conftest import _wide_and_colourless, chat_model, cli, only_run, runs  # noqa: F401
@@ -65,11 +64,3 @@ def load_of(
     given = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "stop_token_ids": (), "seed": 1, **changes}
     arrival_s = [gap_s * n for n in range(num_prompts)]
     return Load(prompts=prompts, arrival_s=arrival_s, max_concurrency=concurrency, **given)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def prompts(tmp_path: Path) -> Path:
-    path = tmp_path / "prompts.jsonl"
-    words = "one two three four five six seven eight"
-    path.write_text("".join(f'{{"prompt": "{n} {words}", "max_tokens": 8}}\n' for n in range(6)))
-    return path
