@@ -1,7 +1,7 @@
-"""Pages in a browser, opened from files.
+"""Commands that report, and pages in a browser, opened from files.
 
-Needs a Chromium on the PATH (Debian: `chromium`) and the package `playwright`; the accessibility check also the package
-`axe-playwright-python`, which brings axe-core with it.
+The browser needs a Chromium on the PATH (Debian: `chromium`) and the package `playwright`; the accessibility check also
+the package `axe-playwright-python`, which brings axe-core with it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,21 @@ import shutil
 from contextlib import contextmanager
 
 import pytest
+import typer
+from typer.testing import CliRunner
+
+from specbench.harness.cli.env import env
+from specbench.harness.cli.show import show
 
 PATIENCE_MS = 120_000  # a busy machine is no failure
+
+
+@pytest.fixture
+def cli():
+    app = typer.Typer()
+    app.command("show")(show)
+    app.command("env")(env)
+    return lambda *words: CliRunner().invoke(app, list(map(str, words)))
 
 
 @pytest.fixture(scope="module")

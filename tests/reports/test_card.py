@@ -6,16 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
-import typer
 from ab_samples import experiment
 from known_results import results
 from matplotlib.image import imread
 from run_samples import begun, chain_block, sample_run
-from typer.testing import CliRunner
 
 from specbench.harness.cli.ab import judge_and_write
-from specbench.harness.cli.env import env
-from specbench.harness.cli.show import show
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.charts.card import HEIGHT_PX, MARGIN_PX, WIDTH_PX, card_figure
@@ -182,14 +178,6 @@ def test_an_experiment_under_forced_acceptance_has_nothing_red_and_a_mismatch_is
 def test_a_command_too_long_says_that_it_was_cut(tmp_path):
     card = replace(card_of(long_run(tmp_path)), command="specbench run " + f"-s {LONG} " * 40)
     assert is_whole(boxes(card)) and any(text.get_text().endswith(" ...") for text in card_figure(card).texts)
-
-
-@pytest.fixture
-def cli():
-    app = typer.Typer()
-    app.command("show")(show)
-    app.command("env")(env)
-    return lambda *words: CliRunner().invoke(app, list(map(str, words)))
 
 
 def test_show_writes_it(cli, tmp_path):

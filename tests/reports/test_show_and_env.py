@@ -1,20 +1,6 @@
 import json
 
-import pytest
-import typer
 from run_samples import sample_run
-from typer.testing import CliRunner
-
-from specbench.harness.cli.env import env
-from specbench.harness.cli.show import show
-
-
-@pytest.fixture
-def cli():
-    app = typer.Typer()
-    app.command("show")(show)
-    app.command("env")(env)
-    return lambda *words: CliRunner().invoke(app, list(map(str, words)))
 
 
 def test_show_prints_the_table(cli, tmp_path):
