@@ -15,7 +15,7 @@ from .arm import ArmConfig, CheckArm, Switches, own_keys, with_switches
 from .choices import ALLOWED, PART_MODES, allowed
 from .legality import Refused
 from .measured_acceptance import with_measured_rates
-from .plans import PLANS, parse_plan
+from .plans import PLANS, plan_name
 from .recipe_files import Base
 from .spellings import check_keys
 from .table_records import Ablation, AblationRow
@@ -95,15 +95,14 @@ def _current(arm: ArmConfig, switch: str) -> str | None:
     """The base's value. A part of a graph plan has the mode of the whole plan, which the plan's own row shows."""
     if switch == "strategy":
         return arm.strategy
+    plan = plan_name(arm.engine.get("graph", ""))
     if switch.startswith("graph_") and switch not in arm.engine:
-        return _mode_of_part(arm.engine.get("graph"), switch.removeprefix("graph_"))
+        return getattr(PLANS[plan], switch.removeprefix("graph_")) if plan in PLANS else None
+    if switch == "graph" and plan:
+        return plan
     if switch == "attention_drafter" and arm.engine.get(switch, "same") == "same":
         return arm.engine.get("attention")
     return arm.engine.get(switch, arm.options.get(switch))
-
-
-def _mode_of_part(plan: str | None, part: str) -> str | None:
-    return None if plan is None or plan.lower() not in PLANS else getattr(parse_plan(plan, {}), part)
 
 
 def _with_value(arm: ArmConfig, switch: str, value: str) -> ArmConfig:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from .choices import ALLOWED, PART_MODES, Choices, allowed, declares
-from .plans import PLANS, GraphPlan, parse_plan
+from .plans import PLANS, GraphPlan, parse_plan, plan_name
 
 _CAPTURED = frozenset({"full", "one"})
 
@@ -159,7 +159,7 @@ def resolve(choices: Choices, rules: Sequence[Rule] = RULES) -> Choices:
     allowed."""
     for name in ALLOWED:
         value, known = getattr(choices, name), allowed(name)
-        if value not in known and not (name == "graph" and value.lower().replace("-", "_") in known):
+        if value not in known and not (name == "graph" and plan_name(value) in known):
             raise ValueError(f"{name}: {value!r} is not known; allowed: {', '.join(known)}")
     for part, mode in choices.graph_parts.items():
         if mode not in PART_MODES[part]:

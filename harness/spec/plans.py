@@ -84,9 +84,14 @@ PLANS: dict[str, GraphPlan] = {
 }
 
 
+def plan_name(text: str) -> str:
+    """As in PLANS: vLLM's spelling in any case, with `-` or `_`."""
+    return text.lower().replace("-", "_")
+
+
 def parse_plan(name: str, parts: dict[str, str]) -> GraphPlan:
-    """A plan by name (vLLM's spelling in any case), with single parts replaced. ValueError names what is allowed."""
-    plan = PLANS.get(name.lower().replace("-", "_"))
+    """A plan by name, with single parts replaced. ValueError names what is allowed."""
+    plan = PLANS.get(plan_name(name))
     if plan is None:
         raise ValueError(f"graph: {name!r} is not known; allowed: auto, {', '.join(PLANS)}")
     return replace(plan, **parts)

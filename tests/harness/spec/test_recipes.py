@@ -304,6 +304,12 @@ def test_the_bases_own_values_are_no_rows(a_gpu_with_everything):
     assert rows[3][1].engine["acceptance"] == f"synthetic:rates={first:g}/{second:g}", "as many as are drafted"
 
 
+def test_a_plan_of_another_spelling_is_the_bases_own(a_gpu_with_everything):
+    values = {"graph": ("full_and_piecewise", "none"), "graph_first": ("full", "none")}
+    rows = rows_of("best", values, graph="Full-And-Piecewise")
+    assert [(row.switch, row.value) for row, _ in rows[1:]] == [("graph", "none"), ("graph_first", "none")]
+
+
 def test_a_base_that_cannot_run_here_is_refused_by_name():
     with pytest.raises(ValueError, match="base best .*: graph is refused: CUDA graphs need a CUDA device"):
         base = load_base("best", OPTIONS)
