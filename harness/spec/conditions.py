@@ -75,16 +75,20 @@ class Conditions(Options):
     hf_column: str | None = _prompts(
         None, "hf: column of prompts; default: prompt, question, text, messages or similar."
     )
-    num_prompts: int = _prompts(20, "Prompts in the workload, of all its data sets.", unit="prompts", most=1_000_000)
-    output_len: int | None = _prompts(
-        None, "Most output tokens per prompt; default: the data set's.", unit="tokens", most=MAX_TOKENS
+    num_prompts: int = _prompts(
+        20, "Prompts in the workload, of all its data sets.", unit="prompts", least=1, most=1_000_000
     )
-    random_input_len: int = _prompts(1024, "random: prompt tokens.", unit="tokens", most=MAX_TOKENS)
-    random_output_len: int = _prompts(128, "random: output tokens.", unit="tokens", most=MAX_TOKENS)
+    output_len: int | None = _prompts(
+        None, "Most output tokens per prompt; default: the data set's.", unit="tokens", least=1, most=MAX_TOKENS
+    )
+    random_input_len: int = _prompts(1024, "random: prompt tokens.", unit="tokens", least=1, most=MAX_TOKENS)
+    random_output_len: int = _prompts(128, "random: output tokens.", unit="tokens", least=1, most=MAX_TOKENS)
     random_range_ratio: float = _prompts(
         0.0, "random: lengths vary by up to this fraction either way.", unit="fraction"
     )
-    max_model_len: int = _prompts(2048, "Most tokens of a request, prompt plus output.", unit="tokens", most=MAX_TOKENS)
+    max_model_len: int = _prompts(
+        2048, "Most tokens of a request, prompt plus output.", unit="tokens", least=2, most=MAX_TOKENS
+    )
     max_concurrency: int = _load(
         1, "Concurrency: most requests in flight, also the largest batch.", unit="requests", least=1, most=65_536
     )

@@ -223,6 +223,8 @@ def read_text(spec: Option, text: str | None) -> Value:
         raise ValueError(f"{spec.name}: {spec.flag} needs a value")
     refuse_empty(spec.name, text)
     try:
+        if spec.kind in (int, float) and not text.isascii():
+            raise ValueError("digits of another script")
         return spec.kind(text)
     except ValueError:
         what = "a whole number" if spec.kind is int else "a number"
