@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from compare_samples import Machine, make_run
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("torch", "pandas", "transformers", "numpy", "pyarrow", "matplotlib", "scipy", "triton")
@@ -39,6 +41,24 @@ def test_the_module_is_the_command():
     done = python("-m", "specbench", "--version")
     assert done.returncode == 0 and done.stdout.startswith("specbench ")
     assert python("-m", "specbench", "run", "--help").stdout.strip().startswith("Usage: specbench run")
+
+
+@pytest.mark.parametrize(("closed", "code"), [("2>&-", 2), ("1>&-", 2), ("0<&- 1>&- 2>&-", 2)])
+def test_streams_that_are_closed_are_as_good_as_dev_null(closed, code):
+    """As daemons start their jobs: an error was none of ours, and a run measured nothing."""
+    words = [sys.executable, "-m", "specbench", "show", "nowhere"]
+    environment = {"PYTHONPATH": str(ROOT / ".ns"), "COLUMNS": "200"}
+    done = subprocess.run(f"{shlex.join(words)} {closed}", shell=True, capture_output=True, text=True, env=environment)
+    assert done.returncode == code and ("nowhere: not a run" in done.stderr) is ("2>&-" not in closed)
+
+
+def test_an_encoding_that_lacks_a_character_stops_no_output(tmp_path):
+    run = make_run(tmp_path / "run", Machine(num_prompts=3, num_rounds=4, num_repeats=2))
+    environment = {"PYTHONPATH": str(ROOT / ".ns"), "COLUMNS": "200", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "specbench", "show", run], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0 and r"\xb1" in done.stdout and "all of it: specbench show" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("command", ["list", "told"])
