@@ -49,6 +49,16 @@ def read_prompts(directory: Path) -> pa.Table:
     return table
 
 
+def check_prompts(directory: Path) -> None:
+    """ValueError as for `read_prompts`, and how a run goes on without them."""
+    try:
+        read_prompts(directory)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; restore it from a copy, or remove it and resume the run, which then writes it again"
+        ) from error
+
+
 def read_categories(directory: Path) -> dict[str, str]:
     """The category of each prompt that has one, by prompt id. ValueError as for `read_prompts`."""
     table = read_prompts(directory)

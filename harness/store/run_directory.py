@@ -24,6 +24,7 @@ from typing import ClassVar
 
 from specbench.harness.spec.arm import ArmSetup
 from specbench.harness.spec.conditions import RunConfig
+from specbench.harness.store import prompts
 from specbench.harness.store.arm_record import ArmRecord, EngineFacts, Fact
 from specbench.harness.store.block_records import read_records
 from specbench.harness.store.block_store import Block, BlockStore
@@ -33,8 +34,6 @@ from specbench.harness.store.environment import Environment, collect_environment
 from specbench.harness.store.files import sha256_json
 from specbench.harness.store.journal import OpenBlock, PartialBlock
 from specbench.harness.store.masking import from_home, masked, plain_text
-from specbench.harness.store.prompts import FILE as PROMPTS
-from specbench.harness.store.prompts import read_categories
 from specbench.harness.store.results import Results
 from specbench.harness.store.row_checks import check_arms
 from specbench.harness.store.run_file import read_run_record, stored_document
@@ -200,6 +199,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
     def check_tables(self) -> None:
         """ValueError for a missing or damaged table, so that a resumed run is refused before it measures."""
         self._store.tables()
+        prompts.check_prompts(self.path)
 
     def done_blocks(self) -> set[Block]:
         """Blocks that were measured, without failed ones, so that a resumed run tries these again."""
@@ -220,7 +220,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
             partial=tuple(self._store.partial_blocks()),
             seen=read_records(self.path),
             temperature=sampling.temperature if sampling else None,
-            categories=read_categories(self.path),
+            categories=prompts.read_categories(self.path),
         )
 
     def columns(self, arm: str, repeat: int) -> dict[str, Mapping[str, Sequence[Value]]]:
@@ -236,7 +236,7 @@ class RunDirectory(RecordDirectory[RunRecord]):
         status = status or ("complete" if self.done_blocks() else "failed")
         if status not in STATUSES[1:]:
             raise ValueError(f"status: {status!r} not allowed; allowed: {list(STATUSES[1:])}")
-        names = [*self._store.consolidate(), *([PROMPTS] if (self.path / PROMPTS).is_file() else [])]
+        names = [*self._store.consolidate(), *([prompts.FILE] if (self.path / prompts.FILE).is_file() else [])]
         files = {name: read_sha256(self.path / name) for name in names}
         self.put(replace(self._record, status=status, ended_utc=utc(), results=results, files=files))
         self._store.drop_parts()

@@ -51,6 +51,19 @@ def test_a_table_of_other_columns_is_refused(tmp_path):
         read_prompts(tmp_path)
 
 
+def test_a_damaged_table_is_told_before_a_resumed_run_measures(tmp_path):
+    """It was read for the first time after the last block, which then could not be closed."""
+    run = RunDirectory.create(tmp_path, "x", begun("no-spec"))
+    run.check_tables()
+    write_prompts(run.path, PROMPTS, has_ids=True)
+    run.check_tables()
+    (run.path / FILE).write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=rf"{FILE}: not a readable .*; restore it from a copy, or remove it and resume"
+    ):
+        run.check_tables()
+
+
 def test_categories_are_of_the_prompts_that_have_one(tmp_path):
     assert read_categories(tmp_path) == {}
     write_prompts(tmp_path, PROMPTS, has_ids=True)
