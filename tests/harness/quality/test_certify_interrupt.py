@@ -14,7 +14,7 @@ from specbench.harness.cli.main import app
 
 WORDS = (
     "certify -s ngram:k=2 -s eagle:k=2,head=random --load-format dummy --model toy --dtype bfloat16 --device cpu "
-    "--dataset-name random --num-prompts 4 --output-len 24 --max-model-len 1100 --num-seeds 50"
+    "--dataset-name random --num-prompts 4 --output-len 8 --max-model-len 1100 --num-seeds 50"
 ).split()
 
 
