@@ -164,7 +164,8 @@ class Session(Generic[D]):
 
     def _cannot_write(self, directory: D, error: OSError) -> ValueError:
         reason = f"cannot write {directory.path}: {error.strerror or error}; measured blocks are kept"
-        return ValueError(f"{reason}. Free some space, then: {self._resume(directory.path)}")
+        what = "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Mend that"
+        return ValueError(f"{reason}. {what}, then: {self._resume(directory.path)}")
 
     def _advice(self, directory: D) -> str:
         return f"resume with: {self._resume(directory.path)}"

@@ -79,6 +79,8 @@ class Problem:
     @classmethod
     def of(cls, path: Path, error: Exception) -> Problem:
         """The reason why a run cannot be read; it is reported, and the others continue."""
+        if isinstance(error, OSError) and error.strerror:
+            return cls.at(path, f"cannot be read: {error.strerror} ({error.filename})")
         what = "" if isinstance(error, ValueError) else f"{path}: damaged, or of another version "
         return cls(path=str(path), reason=what + described(error))
 

@@ -22,6 +22,7 @@ from specbench.harness.store.run_file import read_run_record
 from specbench.harness.store.run_record import RunRecord
 from specbench.harness.store.sweep_directory import is_sweep
 
+_UNREADABLE = (OSError, ValueError)  # damaged, or another user's: told where its figures are read
 _NEWEST = 20  # number of earlier runs to read
 UNKNOWN = "estimated time: - (no stored run of these arms on this machine; available once a part has finished)"
 
@@ -84,7 +85,10 @@ def process_estimate(plan: AbPlan, directory: RunDirectory, sides: Iterable[str]
     for path, record in _earlier(directory.path):
         if record.ab is None or record.ab.plan.in_process:
             continue
-        blocks = [seen for seen in read_records(path).values() if seen.wall_s is not None]
+        try:
+            blocks = [seen for seen in read_records(path).values() if seen.wall_s is not None]
+        except _UNREADABLE:
+            continue
         for side in record.ab.plan.sides:
             if own := [seen.wall_s for seen in blocks if seen.arm == side.label and seen.wall_s is not None]:
                 took.setdefault((side.words, side.sha), median(own))
@@ -103,7 +107,7 @@ def _earlier(path: Path) -> Iterator[tuple[Path, RunRecord]]:
     for file in sorted(files, key=lambda file: file.parent.name, reverse=True)[:_NEWEST]:
         try:
             record = read_run_record(file)
-        except ValueError:  # damaged runs are reported where their figures are read
+        except _UNREADABLE:
             continue
         if record.environment.describe_hardware() == hardware and file.parent != path:
             yield file.parent, record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -52,6 +53,8 @@ def _inside(folder: Path) -> tuple[list[Path], list[Problem]]:
             problems.append(Problem.at(name, "its name is not UTF-8; rename it"))
         elif child.is_symlink():
             problems.append(Problem.at(child, "is a symbolic link, which is never followed"))
+        elif not os.access(child, os.R_OK | os.X_OK):
+            problems.append(Problem.at(child, "cannot be read: permission denied"))
         elif (child / "run.json").is_file():
             found.append(child.resolve())
         elif (child / _SWEEP).is_file():

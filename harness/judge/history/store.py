@@ -8,6 +8,7 @@ HISTORY/.index.json           a cache of every run's points; delete it at any ti
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -88,6 +89,8 @@ def _directories(history: Path) -> tuple[list[Path], list[Problem]]:
                 continue
             if path.is_symlink():
                 problems.append(Problem.at(path, "is a symbolic link, which is never followed"))
+            elif not os.access(path, os.R_OK | os.X_OK):
+                problems.append(Problem.at(path, "cannot be read: permission denied"))
             elif (path / "run.json").is_file():
                 found.append(path)
             else:

@@ -147,6 +147,11 @@ def test_a_full_disk_says_how_to_go_on(log, stage):
     assert log.path.exists() and log.status == "running"
 
 
+def test_other_errors_of_the_disk_take_other_measures(log):
+    with pytest.raises(ValueError, match="Permission denied; measured blocks are kept. Mend that, then: go on "):
+        measure(log, raises(PermissionError(errno.EACCES, "Permission denied")))
+
+
 def test_a_folder_that_cannot_be_made(tmp_path, python_signals):
     session: Session = Session(NullProgress(), resume_by("go on"), Log.close)
     with pytest.raises(ValueError, match="output_dir: cannot write to .*: No space left on device"), session as held:

@@ -90,3 +90,18 @@ def test_processes_take_what_those_of_a_stored_experiment_took(tmp_path):
     beside = RunDirectory.create(tmp_path, "new", new.record)
     found = re.search("about (.*), as", process_estimate(plan, beside, "ABBA"))
     assert found and found[1] == "2 min"
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), ValueError("damaged")])
+@pytest.mark.parametrize("reader", ["read_run_record", "read_records"])
+def test_a_run_that_cannot_be_read_is_passed_over(tmp_path, monkeypatch, reader, error):
+    """Another user's, in a shared folder: for an estimate, a measurement ended as it began."""
+
+    def refuse(*_):
+        raise error
+
+    stored = experiment(tmp_path, num_blocks=2)
+    beside = RunDirectory.create(tmp_path, "new", stored.record)
+    monkeypatch.setattr(estimate, reader, refuse)
+    assert process_estimate(stored.record.ab.plan, RunDirectory.open(beside.path), "AB") == UNKNOWN
+    assert token_estimate(prepared(), beside.path, {"no-spec": 10}) == UNKNOWN

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +23,7 @@ from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.store.arm_record import ArmRecord
 from specbench.harness.store.codec import write_document
 from specbench.harness.store.inputs_record import ModelRecord
+from specbench.reports.site.find import find_runs
 
 SMALL = {"num_prompts": 3, "num_rounds": 4, "num_repeats": 1}
 
@@ -78,6 +80,33 @@ def test_what_is_no_run_is_named(tmp_path):
     assert found.points and ["incomplete, or not a run" in p.reason for p in found.problems] == [True]
     with pytest.raises(ValueError, match="does not exist"):
         read_history(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("look", [lambda folder: read_history(folder).problems, lambda folder: find_runs([folder])[1]])
+def test_a_folder_of_another_user_is_a_problem_and_no_end(tmp_path, monkeypatch, look):
+    (run,) = runs(tmp_path / "h", 1)
+    closed, access, is_file = run.with_name(f"{run.name}-closed"), os.access, Path.is_file
+    closed.mkdir()
+
+    def refuse(path):
+        if closed in path.parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and access(path, mode))
+    assert [problem.reason for problem in look(run.parent)] == [f"{closed}: cannot be read: permission denied"]
+
+
+def test_a_table_of_another_user_is_no_damage(tmp_path, monkeypatch):
+    (run,) = runs(tmp_path / "h", 1)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path / "requests.parquet"))
+
+    monkeypatch.setattr("specbench.harness.judge.stored.read_run", refuse)
+    (problem,) = read_runs([run])[1]
+    assert problem.reason == f"{run}: cannot be read: Permission denied ({run / 'requests.parquet'})"
 
 
 def test_series_by_workload_arm_and_metric(tmp_path):
