@@ -94,6 +94,8 @@ def test_ids_must_differ_and_enough_lines_must_be_there(lines):
         load(lines(row, row), num_prompts=2)
     with pytest.raises(ValueError, match=r"num_prompts: 5 is not allowed; p\.jsonl has 1"):
         load(lines(row), num_prompts=5)
+    with pytest.raises(ValueError, match=r"p\.jsonl has 0 that pass its rule \(.*\); give another"):
+        load(lines("", ""), num_prompts=1)
 
 
 def test_a_key_that_is_null_is_not_there(tmp_path):
