@@ -30,7 +30,9 @@ class Ngram(AutoK):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.min_n <= self.max_n:
-            raise ValueError(f"ngram: min_n={self.min_n}, max_n={self.max_n} is not allowed; 1 <= min_n <= max_n")
+            raise ValueError(
+                f"ngram: min_n={self.min_n}, max_n={self.max_n} is not allowed; allowed: 1 <= min_n <= max_n"
+            )
 
     def make_drafter(self, resources: EngineResources) -> Drafter | None:
         return NgramDrafter(self, resources)

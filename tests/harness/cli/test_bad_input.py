@@ -26,7 +26,7 @@ OPTIONS = [
     ("-s eagle:k=9,head=random", "k=9 is not allowed; allowed: 1 to 8"),
     ("-s eagle:k=0,head=random", "k=0 is not allowed"),
     ("-s eagle:k=2.5,head=random", "k='2.5' is not a whole number"),
-    ("-s ngram:min_n=3,max_n=2", "1 <= min_n <= max_n"),
+    ("-s ngram:min_n=3,max_n=2", "min_n=3, max_n=2 is not allowed; allowed: 1 <= min_n <= max_n"),
     ("--head random -s ngram", "no arm among ngram takes a head"),
     ("--k 3 -s no-spec -s ngram:k=2", "k: 3 has no effect; every arm that takes a k sets its own"),
     ("--base-url http://x/v1 -s ngram", "--base-url: 'http://x/v1' has no effect; no arm among ngram runs on another"),
