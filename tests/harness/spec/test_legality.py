@@ -271,12 +271,12 @@ def test_plans_that_cannot_be_are_refused(modes, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(max_model_len=1), "max_model_len: 1 is not allowed; must be >= 2"),
+        (dict(max_model_len=1), "max_model_len: 1 is not allowed; allowed: 2 or more"),
         (dict(max_num_seqs=0), "max_num_seqs: 0"),
         (dict(max_num_batched_tokens=0), "max_num_batched_tokens: 0"),
-        (dict(mixed_chunk_size=0), "mixed_chunk_size: 0 is not allowed; must be >= 1"),
+        (dict(mixed_chunk_size=0), "mixed_chunk_size: 0 is not allowed; allowed: 1 or more"),
         (dict(page_size=0), "page_size: 0"),
-        (dict(num_pages=1), "num_pages: 1 is not allowed; must be >= 2"),
+        (dict(num_pages=1), "num_pages: 1 is not allowed; allowed: 2 or more"),
         (dict(status_lag=-1), "status_lag: -1"),
         (dict(status_lag=1), "status_lag: 1 does not go with sync=single"),
         (dict(sync="none"), "status_lag: 0 does not go with sync=none"),

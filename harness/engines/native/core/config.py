@@ -25,11 +25,11 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for name, low in (("max_model_len", 2), ("max_num_seqs", 1), ("max_num_batched_tokens", 1), ("page_size", 1)):
             if getattr(self, name) < low:
-                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; must be >= {low}")
+                raise ValueError(f"{name}: {getattr(self, name)} is not allowed; allowed: {low} or more")
         if self.mixed_chunk_size is not None and self.mixed_chunk_size < 1:
-            raise ValueError(f"mixed_chunk_size: {self.mixed_chunk_size} is not allowed; must be >= 1")
+            raise ValueError(f"mixed_chunk_size: {self.mixed_chunk_size} is not allowed; allowed: 1 or more")
         if self.num_pages is not None and self.num_pages < 2:
-            raise ValueError(f"num_pages: {self.num_pages} is not allowed; must be >= 2 (one is the dummy page)")
+            raise ValueError(f"num_pages: {self.num_pages} is not allowed; allowed: 2 or more (one is the dummy page)")
         if self.status_lag < 0 or (self.sync == "none") != (self.status_lag > 0):
             raise ValueError(
                 f"status_lag: {self.status_lag} does not go with sync={self.sync}; none means >= 1, single and multi 0"
