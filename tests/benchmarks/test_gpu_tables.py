@@ -300,6 +300,24 @@ def test_parts_of_a_round():
         assert list(figures) == _parts(rounds[cell]["kernels"], rounds[cell]["ms"] * 1e3)
 
 
+def test_small_kernels_beside_gemms():
+    text = " ".join((BENCHMARKS / "kernels.md").read_text().split())
+    rounds = _kept("round-kernels-h200.json")["later"]
+
+    def shares(kernel: str, shape: str, k: str = "") -> list[float]:
+        own = [one for one in rounds if one["shape"] == shape and one["cell"].startswith(k)]
+        return [us / one["ms"] / 1e3 for one in own for name, _, us in one["kernels"] if kernel in name]
+
+    rope, argmax = (shares(name, "llama-3.1-8b") for name in ("rope_store_kv", "argmax"))
+    assert f"after qkv, take {100 * min(rope):.1f} to {max(rope):.1%} of a round of 8B" in text and len(rope) == 6
+    drafting = shares("argmax", "llama-3.1-8b", "4/")
+    assert (
+        f"{min(argmax):.2%} without speculation and {100 * min(drafting):.1f} to {max(drafting):.1%} with K=4" in text
+    )
+    qwen = [share for name in ("rope_store_kv", "argmax") for share in shares(name, "qwen2.5-1.5b")]
+    assert f"(Qwen2.5-1.5B: {100 * qwen[0]:.1f} and {qwen[1]:.1%})" in text
+
+
 def test_attention_of_few_rows():
     kept = _kept("wgmma-attention-h200.json")
     rows = _rows("attention.md", "Attention of few rows in CUDA C++", "| 1", "| 3", "| 6", "| 8")
