@@ -50,7 +50,10 @@ def test_categories_that_are_data_sets_are_recognised():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "gsm8k,humaneval,gsm8k"}, "'gsm8k,humaneval,gsm8k' is not allowed; gsm8k is in it twice; allowed: "),
+        (
+            {"name": "gsm8k,humaneval,gsm8k"},
+            "dataset_name: 'gsm8k,humaneval,gsm8k' is not allowed; gsm8k is in it twice; allowed: ",
+        ),
         (
             {"name": "gsm8k,"},
             "dataset_name: 'gsm8k,' is not allowed; it has an empty item; allowed: names separated by",

@@ -23,7 +23,11 @@ REFUSED = {
         2,
         "A: strategy: no-spec, ngram are not allowed; allowed: one arm; name it in",
     ),
-    "one side": (["-A", "ngram"], 2, "allowed: one arm; name it in -B, as -B eagle:k=4, or for both sides with -s"),
+    "one side": (
+        ["-A", "ngram"],
+        2,
+        "ngram are not allowed; allowed: one arm; name it in -B, as -B eagle:k=4, or for both sides with -s",
+    ),
     "more outputs than all": (
         ["-A", "ngram", "-B", "no-spec", "--min-same-output", "200%"],
         2,

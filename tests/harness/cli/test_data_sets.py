@@ -126,7 +126,10 @@ def test_kinds_of_questions_have_a_table(cli, chat, only_run, tmp_path):
         ("--dataset-name short,shrt", "dataset-name: 'shrt' is not known (did you mean 'short'?)"),
         ("--dataset-name short,gsm8k", "dataset_name: 'gsm8k' needs a tokenizer"),
         ("--dataset-name short,long,short", "dataset_name: 'short,long,short' is not allowed; short is in it twice"),
-        ("--dataset-name short,long --dataset-path x", "dataset_path: 'x' is not allowed; a path belongs to one"),
+        (
+            "--dataset-name short,long --dataset-path x",
+            "dataset_path: 'x' is not allowed; a path belongs to one data set",
+        ),
         ("--dataset-name short,long --num-prompts 8", "long, 4 of 8 prompts: num_prompts is 4, but long has 3"),
     ],
 )

@@ -35,7 +35,7 @@ def test_a_data_set_is_measured(cli, asked, only_run):
 MISTAKES = {
     "split": (["--hf-split", "c"], "hf_split: 'c' is not in the data set; allowed: a, b"),
     "column": (["--hf-split", "a"], "hf_column: none is given; allowed: said, n"),
-    "subset": (["--hf-subset", "main"], "hf_subset: 'main' is not "),
+    "subset": (["--hf-subset", "main"], "hf_subset: 'main' is not allowed; "),
     "path": (["--dataset-path", "no/where.parquet"], "dataset_path: 'no/where.parquet' does not exist"),
     "too few": (["--hf-split", "a", "--hf-column", "said", "--num-prompts", "4"], "has 3 that pass its rule"),
 }
