@@ -229,11 +229,12 @@ def test_sustained_rounds():
 def test_sglang_beside():
     rows = _rows("race.md", "Against SGLang", "| llama", "| smollm2")
     for row, cell in zip(rows, _kept("decode-race-h200-sglang.json"), strict=True):
-        assert row[:3] == [cell["shape"], str(cell["k"]), str(cell["batch"])] and row[9] == str(len(cell["ours_tps"]))
+        load = [str(cell[key]) for key in ("shape", "k", "batch")] + [f"{cell['num_prompt']:,}"]
+        assert row[:4] == load and row[10] == str(len(cell["ours_tps"]))
         tps = [cell[f"{side}_tps"] for side in ("ours", "vllm", "sglang")]
         medians = [f"{statistics.median(each):,.0f}" for each in tps]
-        assert [row[3], *row[5:7]] == medians and row[8] == against(cell, "sglang")
-        assert [row[4], row[7]] == [f"{spread(tps[0]):.1%}", f"{spread(tps[2]):.1%}"]
+        assert [row[4], *row[6:8]] == medians and row[9] == against(cell, "sglang")
+        assert [row[5], row[8]] == [f"{spread(tps[0]):.1%}", f"{spread(tps[2]):.1%}"]
 
 
 def test_percent_of_roofline():
