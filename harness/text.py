@@ -32,7 +32,7 @@ def check_label(text: str) -> None:
     """ValueError for a --label that the name of a directory could not carry as it is."""
     if text != slug(text, longest=_LONGEST_LABEL):
         raise ValueError(
-            f"label: {text!r} is not allowed; allowed: up to {_LONGEST_LABEL} characters of a-z, A-Z, 0-9 and . _ = -, "
+            f"label: {text!r} is not allowed; allowed: 1 to {_LONGEST_LABEL} characters of a-z, A-Z, 0-9 and . _ = -, "
             "without . or - at an end, as my-change"
         )
 

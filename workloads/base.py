@@ -179,7 +179,7 @@ def file_of(request: WorkloadRequest) -> Path:
 def require_enough(name: str, *, wanted: int, available: int, rule: str) -> None:
     """Refuse to pad a sample: asking for more prompts than pass the filter is an error that says how many do."""
     if wanted > available:
-        allowed = f"allowed: at most {available}" if available else "give another data set, or other lengths"
+        allowed = f"allowed: 1 to {available}" if available else "give another data set, or other lengths"
         raise ValueError(
             f"num_prompts: {wanted} is not allowed; {name} has {available} that pass its rule ({rule}); {allowed}"
         )

@@ -96,11 +96,11 @@ class Conditions(Options):
         math.inf, "Arrivals per second (Poisson); inf: a new request as soon as one ends.", unit="requests/s"
     )
     burstiness: float = _load(1.0, "Gamma shape of the arrival gaps; 1 is Poisson.")
-    temperature: float = _sampling(0.0, "0 is greedy.", most=1000)
+    temperature: float = _sampling(0.0, "0 is greedy.", least=0, most=1000)
     temperature_grid: tuple[float, ...] = _sampling(
         (), "Send every prompt at this temperature; repeat for a grid. Default: once, at --temperature.", metavar="T"
     )
-    top_k: int = _sampling(0, "0 is off.", most=MAX_TOKENS)
+    top_k: int = _sampling(0, "0 is off.", least=0, most=MAX_TOKENS)
     top_p: float = _sampling(1.0, "1 is off.")
     min_p: float = _sampling(0.0, "Drop tokens below this fraction of the likeliest token's probability; 0 is off.")
     repetition_penalty: float = _sampling(
@@ -156,7 +156,11 @@ class Conditions(Options):
     )
     page_size: int = _switch(0, f"Tokens per KV page, 1-{MAX_PAGE_SIZE}; 0: 16 on a GPU, 128 on a CPU.", unit="tokens")
     num_pages: int | None = _switch(
-        None, "KV pages; default: enough to avoid preemption.", unit="pages", most=MAX_TOKENS
+        None,
+        "KV pages, one of them a dummy; default: enough to avoid preemption.",
+        unit="pages",
+        least=2,
+        most=MAX_TOKENS,
     )
     max_num_batched_tokens: int = _switch(
         2048, "Most rows of a prefill step; longer prompts are chunked.", unit="tokens", least=1, most=MAX_TOKENS
@@ -216,8 +220,6 @@ class Conditions(Options):
                 f"page_size: {self.page_size} is not allowed; allowed: 1 to {MAX_PAGE_SIZE}, or 0 for the device's "
                 "default"
             )
-        if self.num_pages is not None and self.num_pages < 2:
-            raise ValueError(f"num_pages: {self.num_pages} is not allowed; allowed: 2 or more (one is the dummy page)")
 
     def _check_ranks(self) -> None:
         size, draft_size = self.tensor_parallel_size, self.draft_tensor_parallel_size

@@ -57,9 +57,10 @@ class Option:
 
     @property
     def allowed_numbers(self) -> str:
-        """`0 to 20`, `1 or more` or `up to 20`; empty where no bound is stated."""
+        """`0 to 20` or `1 or more`; empty where no bound is stated."""
         if self.least is None:
-            return "" if self.most is None else f"up to {self.most}"
+            assert self.most is None, f"{self.name}: states its upper bound only"
+            return ""
         return f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
 
 

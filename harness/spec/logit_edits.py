@@ -53,7 +53,7 @@ class LogitEdits:
         if twice := [token for token in biased if biased.count(token) > 1]:
             raise ValueError(f"logit_bias: token {twice[0]} is given twice")
         if len(self.bad_words) > MAX_WORDS:
-            raise ValueError(f"bad_words: {len(self.bad_words)} are not allowed; allowed: at most {MAX_WORDS}")
+            raise ValueError(f"bad_words: {len(self.bad_words)} are not allowed; allowed: 0 to {MAX_WORDS}")
         if wrong := [word for word in self.bad_words if not 1 <= len(word) <= MAX_WORD_TOKENS]:
             raise ValueError(
                 f"bad_words: one of {len(wrong[0])} tokens is not allowed; allowed: 1 to {MAX_WORD_TOKENS} tokens"

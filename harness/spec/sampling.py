@@ -48,9 +48,9 @@ class SamplingParams(LogitEdits):
             if not 0 <= (getattr(self, name) or 0) <= MAX_LOGPROBS:
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; allowed: 0 to {MAX_LOGPROBS}")
         if self.min_tokens > self.max_tokens:
-            most = f"at most max_tokens, {self.max_tokens}"
-            raise ValueError(f"min_tokens: {self.min_tokens} is not allowed; allowed: {most}")
+            most = f"{self.max_tokens} (max_tokens)"
+            raise ValueError(f"min_tokens: {self.min_tokens} is not allowed; allowed: 0 to {most}")
         if len(self.stop_token_ids) > MAX_STOP_IDS:
             raise ValueError(
-                f"stop_token_ids: {len(self.stop_token_ids)} ids are not allowed; allowed: at most {MAX_STOP_IDS}"
+                f"stop_token_ids: {len(self.stop_token_ids)} ids are not allowed; allowed: 0 to {MAX_STOP_IDS}"
             )

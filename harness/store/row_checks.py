@@ -50,10 +50,11 @@ def _problems(tables: Mapping[str, pa.Table]) -> Iterator[str]:
             values = tables[name][column]
             found = pc.min_max(values)
             low, high = found["min"].as_py(), found["max"].as_py()
+            allowed = f"{least} or more" if most is None else f"{least} to {most}"
             if low is not None and low < least:
-                yield f"{name}: {column} is {low}; allowed: {least} or more"
+                yield f"{name}: {column} is {low}; allowed: {allowed}"
             if high is not None and most is not None and high > most:
-                yield f"{name}: {column} is {high}; allowed: at most {most}"
+                yield f"{name}: {column} is {high}; allowed: {allowed}"
     requests, steps = tables["requests"], tables["steps"]
     no_drafts = pc.equal(steps["num_proposed"], 0)  # with some, older rows of SGLang's trees may say a depth of more
     for row in steps.filter(pc.and_(no_drafts, pc.greater(steps["draft_depth"], 0))).slice(0, 1).to_pylist():
@@ -61,7 +62,7 @@ def _problems(tables: Mapping[str, pa.Table]) -> Iterator[str]:
     if steps.filter(pc.and_(pc.is_null(steps["num_proposed"]), pc.is_valid(steps["num_accepted"]))).num_rows:
         yield "steps: num_proposed is missing; allowed: a number, since num_accepted has one"
     for row in steps.filter(pc.greater(steps["num_accepted"], steps["num_proposed"])).slice(0, 1).to_pylist():
-        yield f"steps: num_accepted is {row['num_accepted']}; allowed: at most num_proposed, {row['num_proposed']}"
+        yield f"steps: num_accepted is {row['num_accepted']}; allowed: 0 to {row['num_proposed']} (num_proposed)"
     answered = requests.filter(pc.greater(requests["num_output_tokens"], 0))
     for column in ("t_submit_ns", "t_first_ns", "t_last_ns"):
         if answered[column].null_count:

@@ -219,7 +219,7 @@ class HttpDeployment:
         """Fills in what the answer does not contain but is known otherwise, and refuses more tokens than requested."""
         num_tokens, most = answer.num_output_tokens, prompt.sampling.max_tokens
         if num_tokens is not None and num_tokens > most:
-            wrong = f"output tokens: the server counted {num_tokens}; allowed: at most max_tokens, {most}"
+            wrong = f"output tokens: the server counted {num_tokens}; allowed: 0 to {most} (max_tokens)"
             answer.refuse(answer.error or wrong)
         if answer.is_refused:
             return

@@ -176,7 +176,7 @@ def _tokens(metric: _Number | None, where: str) -> int:
     if value is None:
         return 0
     if not value.value.is_integer() or value.value > MAX_COUNT:
-        raise ValueError(f"{where}: {value.value!r} is not allowed; allowed: a whole number of at most {MAX_COUNT}")
+        raise ValueError(f"{where}: {value.value!r} is not allowed; allowed: a whole number from 0 to {MAX_COUNT}")
     return int(value.value)
 
 

@@ -133,7 +133,7 @@ LINES = {
         ":1: 'prompt_token_ids' is [1, 99",
         "[0, 257)",
     ),
-    "too few": ('{"prompt": "a", "max_tokens": 4}\n', "num_prompts: 2 is not allowed", "has 1", "allowed: at most 1"),
+    "too few": ('{"prompt": "a", "max_tokens": 4}\n', "num_prompts: 2 is not allowed", "has 1", "allowed: 1 to 1"),
     "half a pair": ('{"prompt": "\\ud800"}\n', ":1: holds '\\ud800', half of a surrogate pair"),
     "deep": ("[" * 100_000 + "\n", ":1: nests more than 100 deep"),
     "turns": ('{"question_id": 1, "turns": ["a"]}\n', ":1: holds 'turns'", "--dataset-name spec-bench --dataset-path"),

@@ -100,7 +100,7 @@ def test_a_run_counts_once(pool, nowhere, three_runs, tmp_path):
 
 
 def test_a_label_that_a_directory_cannot_carry_is_refused(pool, nowhere, three_runs):
-    assert_refused(pool(*three_runs, "--label", "größe"), nowhere, "label: 'größe' is not allowed; allowed: up to 50")
+    assert_refused(pool(*three_runs, "--label", "größe"), nowhere, "label: 'größe' is not allowed; allowed: 1 to 50")
 
 
 def test_repeats_of_one_process_are_refused(cli, toy, pool, nowhere, three_runs, runs):

@@ -53,7 +53,7 @@ def read_experts(raw: JsonObject, where: str) -> ExpertsConfig:
         raise ValueError(f"{where}: num_experts {count} and num_local_experts {counts[-1]}; allowed: one number")
     if per_token > count:
         raise ValueError(
-            f"{where}: num_experts_per_tok {per_token} is not allowed; allowed: at most num_experts ({count})"
+            f"{where}: num_experts_per_tok {per_token} is not allowed; allowed: 1 to {count} (num_experts)"
         )
     dense = raw.get("mlp_only_layers")
     return ExpertsConfig(
