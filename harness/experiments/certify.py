@@ -71,7 +71,8 @@ def certify(
         # Few arms are built here, where a head that does not fit is bad input. Many arms, or those of a stored run, are
         # built only at their turn, since they may not fit in memory together.
         at_their_turn = len(arms) > _MAX_BUILT or isinstance(where, RunDirectory)
-        run = session.enter(prepare(config, progress, all_blocks(config) if at_their_turn else ()))
+        done, num_sent = all_blocks(config) if at_their_turn else (), max(config.num_requests, settings.num_seeds)
+        run = session.enter(prepare(config, progress, done, num_sent=num_sent))
         progress.say(f"{len(arms)} arms: " + " ".join(arm.label for arm in arms))
         directory = _hold(session, run, where)
         run.deployments.logs.keep_in(directory.path)

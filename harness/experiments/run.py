@@ -80,7 +80,8 @@ def new_run(
     leaves nothing behind."""
     gc.collect()  # the memory of an earlier run's engines
     with _session(config, progress, resume) as session:
-        run = session.enter(prepare(config, progress, keep_refused=check is not None))
+        num_sent = run_accuracy.num_sent(config, purpose.evaluation)
+        run = session.enter(prepare(config, progress, num_sent=num_sent, keep_refused=check is not None))
         if check is not None:
             check(run)
         begun = initial_record(run, to.argv, purpose)
@@ -108,7 +109,8 @@ def resume_run(
             _check_same_rows(directory)
         if missing or is_unfinished:
             runner.check_same_machine(directory)
-            run = session.enter(prepare(config, progress, directory.done_blocks(), keep_refused=keep_refused))
+            done, num_sent = directory.done_blocks(), run_accuracy.num_sent(config, directory.record.evaluation)
+            run = session.enter(prepare(config, progress, done, num_sent=num_sent, keep_refused=keep_refused))
             runner.check_same_inputs(directory, run)
             session.resume(argv)
             _measure(run, directory, progress)

@@ -53,6 +53,11 @@ def find_items(evaluation: EvalConfig, config: RunConfig, progress: Progress) ->
         return find_evaluation(evaluation, FOLDER, config.workload.max_model_len, progress=progress.asset)
 
 
+def num_sent(config: RunConfig, evaluation: EvaluationRecord | None) -> int:
+    """The most requests that are sent together: those of a block, or as many items as the user allows."""
+    return config.num_requests if evaluation is None else config.max_concurrency
+
+
 def is_missing(directory: RunDirectory, config: RunConfig) -> bool:
     """Whether the run is to be scored and an arm has no scores yet. ValueError for an evaluation without a run."""
     record = directory.record.evaluation

@@ -35,7 +35,7 @@ def run_job(job: Job) -> None:
     job.folder.mkdir(parents=True, exist_ok=True)
     os.environ[TRACED] = job.tool  # SGLang's ranges are put in before its rounds begin
     progress, c = _Lines(), job.config
-    with prepare(c, progress) as run:
+    with prepare(c, progress, num_sent=c.max_concurrency) as run:  # prompts are repeated until the batch is full
         (arm,) = run.arms
         deployment = run.deployments.of(arm)
         progress.say(f"{arm.config.label}: capturing graphs, warming up")

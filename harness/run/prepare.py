@@ -7,7 +7,7 @@ Out of memory is a result: the deployment is tried again when its arm is schedul
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from specbench.harness.engines.base import Model, NotReadyError, ResolvedArm, with_arm
@@ -50,8 +50,8 @@ class Served:
 
 @dataclass(slots=True)
 class PreparedRun(Served):
-    """A run whose inputs are loaded and checked. `deployments`: those that fit in memory; `refused`: the reason, by
-    arm."""
+    """A run whose inputs are loaded and checked. `config`: as asked for; `deployments`: those that fit in memory;
+    `refused`: the reason, by arm."""
 
     workload: Workload
     load: Load
@@ -70,19 +70,25 @@ def all_blocks(config: RunConfig) -> set[Block]:
 
 
 def prepare(
-    config: RunConfig, progress: Progress, done: Collection[Block] = frozenset(), *, keep_refused: bool = False
+    config: RunConfig,
+    progress: Progress,
+    done: Collection[Block] = frozenset(),
+    *,
+    num_sent: int | None = None,
+    keep_refused: bool = False,
 ) -> PreparedRun:
     """First checks all that needs no model, then loads model and workload and builds the engines of blocks not yet
-    `done`.
+    `done`. `num_sent`: the most requests that are sent together; None: those of a block. Engines get no more slots.
 
     Raises ValueError naming what is wrong and what is allowed. With `keep_refused`, an arm whose engine is refused is
     listed in `refused` instead, and its blocks will say so in their rows.
     """
     check_data_sets(config)
-    served = serve(config, progress)
+    most = config.num_requests if num_sent is None else num_sent
+    served = serve(replace(config, max_concurrency=min(config.max_concurrency, most)), progress)
     model = served.model
     workload = at_temperatures(load_workload(config.workload, model, progress), config.temperature_grid)
-    load = _load_of(config, model, workload)
+    load = _load_of(served.config, model, workload)
     run = PreparedRun(config, served.engine, model, served.arms, served.deployments, workload, load)
     try:
         _deploy(run, {arm for arm, _ in all_blocks(config) - set(done)}, progress, keep_refused)
