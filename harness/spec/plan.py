@@ -141,8 +141,10 @@ def recipe_arms(recipe: Recipe, options: RunOptions, check: CheckArm) -> tuple[l
     Rows whose arms are the same under the switches share one arm, and a note says so.
     """
     switches, requested = options.switches, recipe.arms
-    if options.strategy or not requested:
-        texts = [with_own_keys(text, switches) for text in options.strategy or default_strategies(options)]
+    if not (options.strategy or requested):
+        raise ValueError(f"recipe {recipe.name}: arm: none is given; allowed: one or more [[arm]], or --strategy")
+    if options.strategy:
+        texts = [with_own_keys(text, switches) for text in options.strategy]
         requested = tuple(RecipeArm(arm=parse_arm(text), baseline=n == 0) for n, text in enumerate(texts))
     arms = [with_measured_rates(with_switches(each.arm, switches)) for each in requested]
     measured, rows, notes = [], [], []

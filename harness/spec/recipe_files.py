@@ -2,7 +2,7 @@
 
     summary = "one line for `specbench list`"
     [run]       # options of `specbench run` by name: model, dataset_name, num_prompts, ...
-    [[arm]]     # strategy, any key of a strategy argument; label, baseline, claim for the table
+    [[arm]]     # one or more: strategy, any key of a strategy argument; label, baseline, claim for the table
     [report]    # title, columns, claim (source, hardware, setup), notes
 
 `specbench run --recipe NAME` runs one that ships with specbench, `--recipe PATH` a user's own. Options given on the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from cli.conftest import assert_refused
 
 from specbench.harness.spec.measured_acceptance import measured_acceptances
 from specbench.harness.spec.plans import PLANS
@@ -116,6 +117,22 @@ def test_a_users_own_recipe(toy_recipe, tmp_path):
     assert result.exit_code == 0, result.output
     lines = table_below(result.stdout, "ours")
     assert [line.split()[0] for line in lines[3:5]] == ["no-spec", "eagle:k=2"]
+
+
+@pytest.mark.parametrize("text", ["", "[run]\nnum_prompts = 2\n", "arm = []\n"])
+def test_a_recipe_without_arms_is_refused(toy_recipe, tmp_path, runs, text):
+    """The default arms, which no recipe means, took hours on another model."""
+    path = tmp_path / "conditions.toml"
+    path.write_text(text)
+    why = f"recipe {path}: arm: none is given; allowed: one or more [[arm]], or --strategy"
+    assert_refused(toy_recipe("--recipe", path), runs, why)
+
+
+def test_a_recipe_of_conditions_takes_the_arms_that_are_typed(toy_recipe, only_run, tmp_path):
+    path = tmp_path / "conditions.toml"
+    path.write_text('[run]\nload_format = "dummy"\ndataset_name = "random"\nrandom_input_len = 9\n')
+    assert toy_recipe("--recipe", path, "-s", "no-spec").exit_code == 0
+    assert [arm.label for arm in only_run().record.arms] == ["no-spec"]
 
 
 def test_an_ablation_over_two_batch_sizes(toy_recipe, runs):
