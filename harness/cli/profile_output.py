@@ -16,7 +16,7 @@ from specbench.harness.profiling.graph_certificate import CANNOT_TELL, VOID
 from specbench.harness.profiling.host_trace import NO_GPU
 from specbench.harness.profiling.profile_run import ArmProfile
 from specbench.harness.profiling.record import Profile, SlowDown
-from specbench.harness.store.files import json_text
+from specbench.harness.store.files import json_text, write_named
 from specbench.harness.store.writing import writing
 from specbench.reports.document import Document, Table
 from specbench.reports.html import html_page
@@ -90,7 +90,7 @@ def _write(text: str, output: Path | None) -> None:
         sys.stdout.write(text)
         return
     with writing("output", output):
-        output.write_text(text, encoding="utf-8")
+        write_named(output, text)
     typer.echo(f"wrote {output}", err=True)
 
 

@@ -6,7 +6,6 @@ speed.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import torch
 
 from specbench.harness.engines.base import Deployment, ResolvedArm
 from specbench.harness.engines.load import Load
+from specbench.harness.store.files import write_json
 from specbench.workloads.guarded import first_line
 
 from .analysis import analyse_trace
@@ -51,4 +51,4 @@ def certify_arm(arm: ResolvedArm, deployment: Deployment, load: Load, folder: Pa
 def write_failure(folder: Path, arm: str, error: BaseException) -> None:
     """Records that an arm could not be traced: its row says so, and a resumed run tries again."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FAILURE).write_text(json.dumps({"arm": arm, "error": first_line(error)}), encoding="utf-8")
+    write_json(folder / FAILURE, {"arm": arm, "error": first_line(error)})

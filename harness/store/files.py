@@ -88,12 +88,17 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_named(path: Path, text: str) -> None:
-    """Write `text` to a file that the user named: in place where it is a link, a device or a pipe, which must stay what
-    it is, otherwise atomically."""
+    """Write `text` to a file that the user named, see `fill_named`."""
+    fill_named(path, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+def fill_named(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file that the user named: in place where it is a link, a device or a pipe, which must stay
+    what it is, otherwise atomically."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        path.write_text(text, encoding="utf-8")
+        write(path)
     else:
-        write_text(path, text)
+        write_atomically(path, write)
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+from specbench.harness.store.files import fill_named
 from specbench.reports.document import Fact
 
 from .chart import Chart
@@ -60,8 +61,9 @@ class Place:
 
 def write_card(card: Card, path: Path) -> None:
     """As a PNG."""
+    drawn = card_figure(card)
     path.parent.mkdir(parents=True, exist_ok=True)
-    card_figure(card).savefig(path, dpi=_DPI, facecolor=palette()["ground"])
+    fill_named(path, lambda file: drawn.savefig(file, format="png", dpi=_DPI, facecolor=palette()["ground"]))
 
 
 def card_figure(card: Card) -> Figure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
+from specbench.harness.store.files import write_atomically
 from specbench.reports.cells import number
 
 from .chart import Chart
@@ -38,7 +39,7 @@ def write_pictures(charts: Iterable[tuple[str, Chart]], folder: Path, formats: S
         if len(chart.frame):
             drawn = figure(chart)
             for path in paths:
-                drawn.savefig(path, dpi=_DPI)
+                write_atomically(path, partial(drawn.savefig, format=path.suffix[1:], dpi=_DPI))
             written += paths
     return written
 

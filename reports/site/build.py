@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from specbench.harness.judge.history.accepted import Accepted, read_accepted
 from specbench.harness.judge.stored import Problem
 from specbench.harness.stats.slos import Slos
 from specbench.harness.store.codec import read_object
+from specbench.harness.store.files import write_json
 from specbench.harness.store.safe_paths import path_inside, refuse_links
 from specbench.harness.store.writing import writing
 from specbench.reports.charts.chart import Chart, Styles
@@ -162,7 +162,7 @@ def _copy(source: Path, path: Path) -> Path:
 
 def _mark(output: Path, files: Iterable[Path]) -> None:
     names = sorted(path.relative_to(output).as_posix() for path in files)
-    _write(output / MARKER, json.dumps({"schema": _SCHEMA, "files": names}, indent=1) + "\n")
+    write_json(output / MARKER, {"schema": _SCHEMA, "files": names})  # a half would have the next build refused
 
 
 def _remove_stale(output: Path, files: Iterable[Path]) -> None:

@@ -10,7 +10,7 @@ from specbench.reports.charts import pictures as drawing
 
 
 class _Blank:
-    def savefig(self, path: Path, dpi: int) -> None:
+    def savefig(self, path: Path, format: str, dpi: int) -> None:
         path.touch()
 
 

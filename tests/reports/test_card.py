@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 
 import pytest
 from ab_samples import experiment
 from known_results import results
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from run_samples import begun, chain_block, sample_run
 
@@ -185,6 +187,22 @@ def test_show_writes_it(cli, tmp_path):
     result = cli("show", sample_run(tmp_path).path, "--card", file)
     assert result.exit_code == 0 and f"wrote {file}" in result.stderr and "outputs equal" in result.stdout
     assert imread(file).shape[:2] == (HEIGHT_PX, WIDTH_PX)
+
+
+def test_a_full_disk_leaves_no_card_and_not_half_of_one(cli, tmp_path, monkeypatch):
+    def half(self, file, **asked):
+        file.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = tmp_path / "cards"
+    run, file = sample_run(tmp_path).path, folder / "card.png"
+    monkeypatch.setattr(Figure, "savefig", half)
+    for before in ([], [file]):
+        for path in before:
+            path.write_text("the earlier one")
+        result = cli("show", run, "--card", file)
+        assert str(result.exception) == f"card: cannot write to {file}: No space left on device"
+        assert list(folder.iterdir()) == before and all(path.read_text() == "the earlier one" for path in before)
 
 
 def test_what_cannot_be_a_card_is_refused(cli, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -37,7 +38,7 @@ from specbench.harness.store.lock_file import LOCK_FILE
 from specbench.harness.store.run_directory import RunDirectory
 from specbench.reports.run.view import view_run
 from specbench.reports.site import render
-from specbench.reports.site.build import build_site
+from specbench.reports.site.build import MARKER, build_site
 from specbench.reports.site.find import find_runs
 from specbench.reports.site.render import inline_json
 from specbench.reports.site.runs import read_site_runs
@@ -257,6 +258,20 @@ def test_a_site_is_replaced_and_pages_of_runs_that_are_gone_go(run, tmp_path):
     build_site([tmp_path / "runs"], tmp_path / "site")
     left = {path.stem for path in (tmp_path / "site" / "runs").iterdir()}
     assert left == {first.name} and (tmp_path / "site" / "CNAME").exists()
+
+
+def test_a_site_that_met_a_full_disk_is_built_again(run, tmp_path, monkeypatch):
+    def fill(file, content, **kept):
+        write(file, content[:9] if MARKER in file.name else content, **kept)
+        if MARKER in file.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    write = Path.write_text
+    build_site([run], tmp_path)
+    with monkeypatch.context() as full, pytest.raises(OSError, match="No space left"):
+        full.setattr(Path, "write_text", fill)
+        build_site([run], tmp_path)
+    assert build_site([run], tmp_path).num_runs == 1
 
 
 def test_what_is_no_site_is_not_written_into(run, tmp_path):
