@@ -70,3 +70,10 @@ def parse_effect(text: str) -> float:
     if not 0 < value < 1:
         raise ValueError(f"min_effect: {text!r} is not allowed; allowed: above 0% and below 100%")
     return value
+
+
+def parse_count(name: str, text: str) -> int:
+    """A whole number of 1 or more; ValueError for anything else."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18 and int(text)):
+        raise ValueError(f"{name}: {text!r} is not allowed; allowed: a whole number of 1 or more")
+    return int(text)

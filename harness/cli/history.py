@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specbench.harness.text import parse_effect
+from specbench.harness.text import parse_count, parse_effect
 from specbench.workloads.json_values import JsonObject
 
 from .derived import Command
@@ -73,7 +73,7 @@ def show(
     directory: _Directory,
     metric: _Metric = None,
     arm: _Arm = None,
-    last: Annotated[int, typer.Option(min=1, help="Show only this many commits, the newest.")] = 30,
+    last: Annotated[str, typer.Option(metavar="COMMITS", help="Show only this many commits, the newest.")] = "30",
     min_effect: _MinEffect = "1%",
     format: _Format = "table",
 ) -> None:
@@ -100,7 +100,7 @@ def show(
 
     from .progress import RunProgress
 
-    effect = parse_effect(min_effect)
+    effect, num_last = parse_effect(min_effect), parse_count("last", last)
     with RunProgress(quiet=False) as progress:
         stored, series = _chosen(directory, metric, arm, progress)
         segments = [find_segments(one, commits, effect) for one, commits in track(series, "series", progress)]
@@ -115,7 +115,7 @@ def show(
     if metric is None and arm is None:
         print_tables(*overview_tables(parts))
         parts = [one for one in parts if one.events()]
-    print_tables(*(series_table(one, last) for one in parts))
+    print_tables(*(series_table(one, num_last) for one in parts))
     for note in problem_notes(stored.problems):
         typer.echo(f"specbench: {note}", err=True)
 

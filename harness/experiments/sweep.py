@@ -17,7 +17,7 @@ from specbench.harness.spec.commands import SweepOptions
 from specbench.harness.spec.conditions import RunConfig
 from specbench.harness.spec.devices import pick_device, pick_dtype
 from specbench.harness.spec.grid import Grid, make_grid
-from specbench.harness.spec.options import parse_numbers
+from specbench.harness.spec.options import parse_loads, parse_numbers
 from specbench.harness.spec.plan import RunPlan, acceptance_note, default_strategies, named_arm, plan_config
 from specbench.harness.spec.same_arms import check_different
 from specbench.harness.store.masking import to_home
@@ -47,7 +47,7 @@ class SweepPlan:
 
 def plan_sweep(options: SweepOptions, progress: Progress) -> SweepPlan:
     """ValueError for options that do not give a curve, and for strategies none of whose arms can run."""
-    loads = parse_numbers("max_concurrency", options.loads, "1,4,16")
+    loads = parse_loads("max_concurrency", options.loads, "1,4,16")
     if len(loads) < _MIN_LOADS:
         raise ValueError(
             f"max_concurrency: {options.loads!r} is one load, which makes no curve; give two or more, as 1,4,16"

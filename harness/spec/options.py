@@ -193,16 +193,22 @@ class RunOptions(OutputOptions, Conditions):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Batch sizes to measure."""
-        return parse_numbers("batch_sizes", self.batch_sizes, "1,8,64") if self.batch_sizes else (self.max_concurrency,)
+        return parse_loads("batch_sizes", self.batch_sizes, "1,8,64") if self.batch_sizes else (self.max_concurrency,)
 
 
 AnyRun = TypeVar("AnyRun", bound=RunOptions)
 
 
-def parse_numbers(name: str, text: str, example: str) -> tuple[int, ...]:
+def parse_loads(name: str, text: str, example: str) -> tuple[int, ...]:
+    """Parses several values of --max-concurrency, as `parse_numbers`."""
+    return parse_numbers(name, text, example, most=Conditions.schema()["max_concurrency"].most)
+
+
+def parse_numbers(name: str, text: str, example: str, *, most: int | None = None) -> tuple[int, ...]:
     """Parses `1,4,16` into distinct numbers, sorted. ValueError naming the option for anything else."""
     words = [word.strip() for word in text.split(",")]
-    numbers = {int(word) for word in words if word.isdecimal() and len(word) <= 18} - {0}
-    if len(numbers) < len(words):
-        raise ValueError(f"{name}: {text!r} is not allowed; allowed: different numbers >= 1, as {example}")
+    numbers = {int(word) for word in words if word.isascii() and word.isdecimal() and len(word) <= 18} - {0}
+    if len(numbers) < len(words) or (most is not None and max(numbers) > most):
+        which = "different numbers >= 1" if most is None else f"different numbers from 1 to {most}"
+        raise ValueError(f"{name}: {text!r} is not allowed; allowed: {which}, as {example}")
     return tuple(sorted(numbers))

@@ -121,6 +121,14 @@ def test_arrivals_are_never_at_no_time(rate, burstiness):
         arrival_times(3, rate, seed=42, burstiness=burstiness)
 
 
+def test_arrivals_after_a_time_that_no_clock_counts_are_refused():
+    with pytest.raises(
+        ValueError, match="request_rate: 1e-300 is not allowed with 3 requests; allowed: 3.33e-07 or mo"
+    ):
+        arrival_times(3, 1e-300, seed=0)
+    assert arrival_times(3, 4e-7, seed=0)[-1] == pytest.approx(7.5e6)
+
+
 @pytest.mark.parametrize(("rate", "burstiness"), [(0, 1), (-1, 1), (math.nan, 1), (1, 0), (1, math.inf)])
 def test_arrivals_refuse_what_makes_no_sense(rate, burstiness):
     with pytest.raises(ValueError, match="is not allowed; allowed: above 0"):

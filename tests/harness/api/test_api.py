@@ -132,7 +132,7 @@ def test_bad_options_are_value_errors(toy, options, message):
 
 def test_loads_of_a_sweep_are_named_as_they_were_given(toy):
     for name in ("batch_sizes", "max_concurrency"):
-        with pytest.raises(ValueError, match=f"^{name}: '0,2' is not allowed; allowed: different numbers >= 1"):
+        with pytest.raises(ValueError, match=f"^{name}: '0,2' is not allowed; allowed: different numbers from 1"):
             specbench.sweep(**toy, **{name: [0, 2]})
 
 

@@ -101,7 +101,7 @@ def test_numbers():
     assert parse_numbers("max_concurrency", "16, 1,4", "1,4") == (1, 4, 16)
 
 
-@pytest.mark.parametrize("text", ["", "1,1", "0,2", "1,x", "-1", "1.5"])
+@pytest.mark.parametrize("text", ["", "1,1", "0,2", "1,x", "-1", "1.5", "1,\uff14"])
 def test_bad_numbers(text):
     with pytest.raises(ValueError, match="num_drafts: .* allowed: different numbers >= 1, as 1,4"):
         parse_numbers("num_drafts", text, "1,4")
