@@ -191,7 +191,7 @@ class CheckHeadOptions(Options):
 
     target: str = changed(Conditions, "model", help="The model that the head drafts for.")
     evaluate: int = option(
-        0, "Also measure acceptance over this many prompts of each workload; 0: do not.", unit="prompts"
+        0, "Also measure acceptance over this many prompts of each workload; 0: do not.", unit="prompts", least=0
     )
     workload: tuple[str, ...] = option(
         ("sharegpt-held-out", "gsm8k"),
@@ -202,7 +202,7 @@ class CheckHeadOptions(Options):
     temperatures: tuple[float, ...] = option(
         (0.0,), "Temperatures for --evaluate. Repeatable. Default: 0.", flags="--temperature"
     )
-    output_len: int = option(256, "Most output tokens for --evaluate.", unit="tokens")
+    output_len: int = changed(Conditions, "output_len", 256, group="", help="Most output tokens for --evaluate.")
     k: int = option(4, "Drafts per round.")
     seed: int = changed(Conditions, "seed")
     write: bool = option(False, "Store the evaluation next to the head and rewrite its model card.")

@@ -20,6 +20,9 @@ _head = partial(option, group="Head")
 _responses = partial(option, group="Responses")
 _training = partial(option, group="Training")
 _limits = partial(option, group="Limits")
+_seed = partial(
+    changed, Conditions, "seed", 0, group="Training", help="Seed of prompts, sampling, weights and batches."
+)
 _Part = TypeVar("_Part", bound=Options)
 
 
@@ -46,7 +49,7 @@ class GenerateConfig(Options):
     generate_batch: int = _responses(
         0, "Requests in flight while generating; 0: 512 on a GPU, 8 on a CPU.", unit="requests", least=0
     )
-    seed: int = _training(0, "Seed of prompts, sampling, weights and batches.")
+    seed: int = _seed()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,9 +82,11 @@ class TrainConfig(Options):
     draft_vocab_size: int = _training(
         12_000, "Size of the draft vocabulary: the most frequent tokens in the responses.", unit="tokens", least=1
     )
-    intermediate_size: int = _training(0, "Width of the MLP in the head's layer; 0: the target's.", least=0)
+    intermediate_size: int = _training(
+        0, "Width of the MLP in the head's layer; 0: the target's.", least=0, most=131_072
+    )
     unroll: int = _training(
-        5, "Consecutive drafts that are trained: on the head's own outputs, or in one pass.", least=1
+        5, "Consecutive drafts that are trained: on the head's own outputs, or in one pass.", least=1, most=64
     )
     decay: float = _training(0.9, "Weight of an unrolled step relative to the previous one.")
     lr: float = _training(1e-3, "Peak learning rate.")
@@ -93,7 +98,7 @@ class TrainConfig(Options):
     clip: float = 1.0
     log_every: int = _training(50, "Optimiser steps between rows of training_log.csv.", least=1)
     checkpoint_every_s: float = 120.0
-    seed: int = _training(0, "Seed of prompts, sampling, weights and batches.")
+    seed: int = _seed()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,7 +107,9 @@ class TrainConfig(Options):
             raise ValueError(f"kind: {self.kind!r} has no head; allowed: {allowed}")
         if self.warmup_steps < 0:
             raise ValueError(f"warmup_steps: {self.warmup_steps} is not allowed; allowed: 0 or more")
-        for name in ("lr", "epochs", "decay", "clip"):
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"decay: {self.decay} is not allowed; allowed: above 0, up to 1")
+        for name in ("lr", "epochs", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; allowed: above 0, finite")
         if self.max_sequence_tokens > self.batch_tokens:

@@ -133,7 +133,7 @@ def generate_with_head(
             temperature=temperature,
             max_tokens=max_tokens,
             stop_token_ids=stop_token_ids,
-            seed=seed * 1_000_003 + number,
+            seed=(seed * 1_000_003 + number) & 0x7FFF_FFFF_FFFF_FFFF,
         )
         engine.add(Request(number, ids, sampling))
     done: dict[int, Request] = {}

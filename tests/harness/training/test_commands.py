@@ -17,7 +17,15 @@ TRAIN = ["train-head", "--target", "nobody", "--data", "x", "--out", "o"]
     ("arguments", "message"),
     [
         ([*TRAIN, "--lr", "0"], "lr: 0.0 is not allowed; allowed: above 0"),
-        ([*TRAIN, "--unroll", "0"], "unroll: 0 is not allowed"),
+        ([*TRAIN, "--unroll", "1000000"], "unroll: 1000000 is not allowed; allowed: 1 to 64"),
+        ([*TRAIN, "--decay", "1e300"], "decay: 1e+300 is not allowed; allowed: above 0, up to 1"),
+        ([*TRAIN, "--seed", "-1"], "seed: -1 is not allowed; allowed: 0 to 9223372036854775807"),
+        (
+            [*TRAIN, "--intermediate-size", "99999999999"],
+            "intermediate_size: 99999999999 is not allowed; allowed: 0 to",
+        ),
+        (["check-head", "/nowhere", "--evaluate", "-1"], "evaluate: -1 is not allowed; allowed: 0 or more"),
+        (["check-head", "/nowhere", "--output-len", "0"], "output_len: 0 is not allowed; allowed: 1 to 16777216"),
         ([*TRAIN, "--kind", "draft-model"], "kind: 'draft-model' has no head; allowed: eagle, "),
         ([*TRAIN, "--budget-s", "0"], "budget_s: 0.0"),
         ([*TRAIN], "asset 'nobody' is not known"),

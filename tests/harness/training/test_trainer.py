@@ -151,7 +151,7 @@ def test_learning_rate_rises_then_falls_to_a_hundredth():
     [
         (dict(lr=0.0), "lr: 0.0 is not allowed; allowed: above 0"),
         (dict(lr=math.nan), "lr: nan"),
-        (dict(unroll=0), "unroll: 0 is not allowed; allowed: 1 or more"),
+        (dict(unroll=0), "unroll: 0 is not allowed; allowed: 1 to 64"),
         (
             dict(batch_tokens=100, max_sequence_tokens=200),
             r"batch_tokens: 100 is not allowed; allowed: max_sequence_tokens \(200\) or more",
