@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -22,7 +23,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from known_results import remember_blocks
-from toy.interpreter import prepare_once_a_launch, round_e4m3_as_torch
+from toy.interpreter import compute_no_unused_checks, make_types_once, prepare_once_a_launch, round_e4m3_as_torch
 from toy.interrupts import QUIET_PROC
 from toy.plans import CPU_PLANS, GPU_PLANS, MAIN_GPU_PLANS, Plan, params
 from toy.timed import check_their_files_say_so
@@ -45,6 +46,8 @@ typer.testing._get_command = typer.main.get_command = cache(typer.main.get_comma
 torch.utils.collect_env.get_pretty_env_info = cache(torch.utils.collect_env.get_pretty_env_info)
 if os.environ.get("TRITON_INTERPRET") == "1":
     prepare_once_a_launch()
+    make_types_once()
+    compute_no_unused_checks()
     round_e4m3_as_torch()
 # What git says of this checkout stays as it is, and no test takes the power away: 30 and 70 ms a run.
 run_directory.git_state = cache(run_directory.git_state)  # type: ignore[attr-defined]
@@ -81,6 +84,16 @@ def what_stays() -> None:
 
 
 @pytest.fixture(autouse=True)
+def what_a_test_imports_stays(what_stays) -> Iterator[None]:
+    """Commands import what they need when they run, in the first test of a file. The others would look at it."""
+    num_before = len(sys.modules)
+    yield
+    if len(sys.modules) > num_before:
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.fixture(autouse=True)
 def no_other_work(monkeypatch):
     """Whatever the machine does beside the tests: blocks that they measure in this process count, and no toy's rounds
     of a few microseconds are called impossible."""
@@ -91,7 +104,10 @@ def no_other_work(monkeypatch):
 @pytest.fixture(autouse=True)
 def the_same_numbers_in_any_order() -> None:
     """A test's random numbers do not depend on which tests ran before it, and so not on how many workers there are."""
-    torch.manual_seed(0)
+    if torch.cuda.is_available():
+        torch.manual_seed(0)
+    else:  # the same, but torch would keep the call for a GPU to come, with the stack as text: 1.5 ms a test
+        torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

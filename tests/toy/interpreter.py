@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,72 @@ def prepare_once_a_launch() -> None:
 
     interpreter._patch_lang = prepare_new  # type: ignore[assignment]
     interpreter.GridExecutor.__call__ = launch_anew  # type: ignore[method-assign]
+
+
+def make_types_once() -> None:
+    """Each operation makes a tensor and often a type, and describes both in tuples and strings: half of the time of a
+    kernel with few values. What depends on the type alone is made once for each type."""
+    from triton.language import core, semantic
+    from triton.runtime import interpreter
+
+    make_type, dtype_equals = core.block_type.__init__, core.dtype.__eq__
+    types: dict[tuple, dict[str, Any]] = {}
+    numpy_types: dict[str, np.dtype] = {}
+    numpy_type, broadcast = interpreter._get_np_dtype, semantic.TritonSemantic.broadcast_impl_value
+
+    def new_type(self: Any, element_ty: Any, shape: Any) -> None:
+        sizes = shape.values if isinstance(shape, core.tuple) else shape
+        key = (id(element_ty), *[size.value if isinstance(size, core.constexpr) else size for size in sizes])
+        if key not in types:
+            make_type(self, element_ty, shape)
+            self.known = _of_tensors(self)
+            types[key] = dict(self.__dict__)  # holds the element type, so that its id stays its own
+        else:
+            self.__dict__.update(types[key])
+
+    def _of_tensors(kind: Any) -> tuple[Any, ...]:
+        sizes = kind.shape if kind.is_block() else ()
+        return core.tuple([core.constexpr(s) for s in sizes]), core.constexpr(math.prod(sizes)), kind.scalar
+
+    def new_tensor(self: Any, handle: Any, type: Any) -> None:
+        self.handle, self.type = handle, type
+        try:
+            self.shape, self.numel, self.dtype = type.known
+        except AttributeError:
+            type.known = _of_tensors(type)
+            self.shape, self.numel, self.dtype = type.known
+
+    def equals(self: Any, other: Any) -> bool:
+        return self is other or dtype_equals(self, other)
+
+    def of_one_shape(self: Any, left: Any, right: Any) -> tuple[Any, Any]:
+        a, b = left.type, right.type
+        if a.is_block() and b.is_block() and a.shape.values == b.shape.values:
+            return left, right
+        return broadcast(self, left, right)
+
+    def known_numpy_type(kind: Any) -> np.dtype:
+        scalar = kind.scalar
+        if scalar.name not in numpy_types:
+            numpy_types[scalar.name] = numpy_type(scalar)
+        return numpy_types[scalar.name]
+
+    core.block_type.__init__ = new_type  # type: ignore[method-assign]
+    core.tensor.__init__ = new_tensor  # type: ignore[method-assign]
+    core.dtype.__eq__ = equals  # type: ignore[method-assign]
+    semantic.TritonSemantic.broadcast_impl_value = of_one_shape  # type: ignore[method-assign]
+    interpreter._get_np_dtype = known_numpy_type  # type: ignore[assignment]
+
+
+def compute_no_unused_checks() -> None:
+    """The interpreter computes in 64 bits whether integers overflow, and looks at the result only in debug mode."""
+    from dataclasses import replace
+
+    from triton.runtime import interpreter
+
+    builder = interpreter.interpreter_builder
+    assert not builder.options.debug
+    builder.options = replace(builder.options, sanitize_overflow=False)
 
 
 def round_e4m3_as_torch() -> None:

@@ -112,9 +112,19 @@ def test_an_option_of_lm_evals_among_the_keys_is_one_line(command, words, capsys
     assert said == f"specbench: error: {key}: is an option of lm-eval, not a key of --model_args; give --{key} {value}"
 
 
+# As `python -m`, over the tasks of the include path only: as in `command`.
+MODULE = """
+import runpy
+from functools import partialmethod
+from lm_eval.tasks import TaskManager
+TaskManager.__init__ = partialmethod(TaskManager.__init__, include_defaults=False)
+runpy.run_module("specbench.harness.quality.lm_evaluation.cli", run_name="__main__", alter_sys=True)
+"""
+
+
 def test_a_process_of_its_own(words, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / ".ns"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    module = [sys.executable, "-m", "specbench.harness.quality.lm_evaluation.cli"]
+    module = [sys.executable, "-c", MODULE]
     done = subprocess.run([*module, "run", *words, "--limit", "2"], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "|counting|" in done.stdout and samples(tmp_path / "out") == [0, 1]
