@@ -43,7 +43,7 @@ def change(run: RunDirectory, table: str, column: str, value: object) -> None:
         ("requests", "t_last_ns", 0, "requests: t_last_ns is 0; allowed: t_first_ns, "),
         ("requests", "t_first_ns", None, "requests: t_first_ns is missing of a request with tokens; allowed: a time"),
         ("requests", "arm", "egle", "requests: arm is 'egle'; allowed: no-spec, eagle:k=4"),
-        ("steps", "num_accepted", -5, "steps: num_accepted is -5; allowed: 0 to "),
+        ("steps", "num_accepted", -5, f"steps: num_accepted is -5; allowed: 0 to {MAX_DRAFTS}"),
         ("steps", "num_accepted", 2147483647, f"steps: num_accepted is 2147483647; allowed: 0 to {MAX_DRAFTS}"),
         ("steps", "num_accepted", 1, "steps: num_accepted is 1; allowed: 0 to 0 (num_proposed)"),
         ("requests", "prompt_id", None, "requests: prompt_id is missing; allowed: the workload's id of the prompt"),

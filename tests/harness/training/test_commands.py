@@ -22,7 +22,7 @@ TRAIN = ["train-head", "--target", "nobody", "--data", "x", "--out", "o"]
         ([*TRAIN, "--seed", "-1"], "seed: -1 is not allowed; allowed: 0 to 9223372036854775807"),
         (
             [*TRAIN, "--intermediate-size", "99999999999"],
-            "intermediate_size: 99999999999 is not allowed; allowed: 0 to",
+            "intermediate_size: 99999999999 is not allowed; allowed: 0 to 131072",
         ),
         (["check-head", "/nowhere", "--evaluate", "-1"], "evaluate: -1 is not allowed; allowed: 0 or more"),
         (["check-head", "/nowhere", "--output-len", "0"], "output_len: 0 is not allowed; allowed: 1 to 16777216"),

@@ -182,7 +182,7 @@ def test_the_host_reads_nothing():
     [
         (dict(min_p=1.5), r"min_p: 1.5 is not allowed; allowed: 0 to 1"),
         (dict(min_tokens=-1), "min_tokens: -1 is not allowed"),
-        (dict(min_tokens=9, max_tokens=8), "min_tokens: 9 is not allowed; allowed: 0 to 8 "),
+        (dict(min_tokens=9, max_tokens=8), "min_tokens: 9 is not allowed; allowed: 0 to 8 .max_tokens"),
         (dict(repetition_penalty=0.0), "repetition_penalty: 0.0 is not allowed; allowed: above 0"),
         (dict(presence_penalty=2.5), r"presence_penalty: 2.5 is not allowed; allowed: -2 to 2"),
         (dict(frequency_penalty=float("nan")), "frequency_penalty: nan is not allowed"),

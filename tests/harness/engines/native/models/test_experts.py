@@ -247,7 +247,7 @@ def test_experts_of_two_forms_are_refused(fp8_source, tmp_path):
 
 
 CONFIGS = {
-    "more than there are": (dict(num_experts_per_tok=7), "num_experts_per_tok 7 is not allowed; allowed: 1 to "),
+    "too many": (dict(num_experts_per_tok=7), "num_experts_per_tok 7 is not allowed; allowed: 1 to 6 .num_experts"),
     "two counts": (dict(num_experts=5), "num_experts 5 and num_local_experts 6; allowed: one number"),
     "no count": (dict(num_local_experts=None), "no num_experts; is it complete"),
     "no width": (dict(moe_intermediate_size=None), "no moe_intermediate_size; is it complete"),
