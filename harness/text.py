@@ -72,8 +72,6 @@ def parse_effect(text: str) -> float:
     return value
 
 
-def parse_count(name: str, text: str) -> int:
-    """A whole number of 1 or more; ValueError for anything else."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= 18 and int(text)):
-        raise ValueError(f"{name}: {text!r} is not allowed; allowed: a whole number of 1 or more")
-    return int(text)
+def parse_count(text: str) -> int | None:
+    """A whole number of 1 or more, of 18 digits at most; None for anything else, also for digits of other scripts."""
+    return int(text) or None if text.isascii() and text.isdecimal() and len(text) <= 18 else None

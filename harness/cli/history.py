@@ -100,7 +100,9 @@ def show(
 
     from .progress import RunProgress
 
-    effect, num_last = parse_effect(min_effect), parse_count("last", last)
+    effect = parse_effect(min_effect)
+    if not (num_last := parse_count(last)):
+        raise ValueError(f"last: {last!r} is not allowed; allowed: a whole number of 1 or more")
     with RunProgress(quiet=False) as progress:
         stored, series = _chosen(directory, metric, arm, progress)
         segments = [find_segments(one, commits, effect) for one, commits in track(series, "series", progress)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from specbench.harness.stats.slos import Slos, parse_slos
-from specbench.harness.text import check_label
+from specbench.harness.text import check_label, parse_count
 
 from .arm import ENGINE_KEYS, STRATEGY_KEYS, Switches
 from .choices import ALLOWED, PART_MODES
@@ -207,7 +207,7 @@ def parse_loads(name: str, text: str, example: str) -> tuple[int, ...]:
 def parse_numbers(name: str, text: str, example: str, *, most: int | None = None) -> tuple[int, ...]:
     """Parses `1,4,16` into distinct numbers, sorted. ValueError naming the option for anything else."""
     words = [word.strip() for word in text.split(",")]
-    numbers = {int(word) for word in words if word.isascii() and word.isdecimal() and len(word) <= 18} - {0}
+    numbers = {number for word in words if (number := parse_count(word))}
     if len(numbers) < len(words) or (most is not None and max(numbers) > most):
         which = "different numbers >= 1" if most is None else f"different numbers from 1 to {most}"
         raise ValueError(f"{name}: {text!r} is not allowed; allowed: {which}, as {example}")

@@ -13,24 +13,23 @@ LOAD = dict(dataset_name="random", random_input_len=20, random_output_len=8, max
 
 
 @pytest.mark.parametrize(
-    ("asked", "sent", "slots"),
+    ("asked", "temperatures", "num_sent", "slots"),
     [
-        (65_536, {}, 3),
-        (65_536, dict(temperature_grid=(0.0, 0.7)), 6),
-        (2, {}, 2),
-        (8, dict(num_sent=64), 8),  # as a certificate's seeds, or prompts that are repeated
+        (65_536, (), None, 3),
+        (65_536, (0.0, 0.7), None, 6),
+        (2, (), None, 2),
+        (8, (), 64, 8),  # as a certificate's seeds, or prompts that are repeated
     ],
 )
-def test_an_engine_has_no_more_slots_than_requests_are_sent_at_once(asked, sent, slots):
+def test_an_engine_has_no_more_slots_than_requests_are_sent_at_once(asked, temperatures, num_sent, slots):
     """65,536 slots of the longest requests are memory that no machine has; the record keeps what was asked for."""
-    num_sent = sent.pop("num_sent", None)
     config = RunConfig(
         arms=(ArmConfig(label="no-spec", strategy="no-spec"),),
         num_prompts=3,
         max_concurrency=asked,
+        temperature_grid=temperatures,
         load_format="dummy",
         model="toy",
-        **sent,
         **LOAD,
     )
     with prepare(config, NullProgress(), num_sent=num_sent) as run:
